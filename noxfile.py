@@ -52,7 +52,7 @@ DECIDES = [
 TESTS_OF_DECISIONS = [
     *("tests/accumulator", "tests/protocol", "tests/sender", "tests/timing", "tests/transactions"),
     *("tests/network/test_sealed_bytes.py", "tests/test_cluster.py", "tests/test_partitioners.py"),
-    *("tests/producer/test_explain.py", "tests/journeys/test_hashes_of_other_clients.py"),
+    *("tests/producer/test_explain.py", "tests/journeys/test_partitions_chosen.py"),
     *(f"tests/spark/test_{name}.py" for name in ("commit", "decision", "offsets")),
 ]
 

@@ -30,7 +30,28 @@ def event_log(client_id: str) -> EventLog:
     return GuardedLog(client_id)
 
 
-class GuardedLog:
+class LogMethods:
+    """The methods of an event log, by way of `_write`."""
+
+    __slots__ = ()
+
+    def debug(self, event: str, **values: object) -> None:
+        self._write("debug", event, values)
+
+    def info(self, event: str, **values: object) -> None:
+        self._write("info", event, values)
+
+    def warning(self, event: str, **values: object) -> None:
+        self._write("warning", event, values)
+
+    def error(self, event: str, **values: object) -> None:
+        self._write("error", event, values)
+
+    def _write(self, level: str, event: str, values: dict[str, object]) -> None:
+        raise NotImplementedError
+
+
+class GuardedLog(LogMethods):
     """Log whose methods never raise.
 
     Filters, handlers and processors are the application's code, and they run during a start, a settlement or the end of
@@ -50,18 +71,6 @@ class GuardedLog:
             raise
         except BaseException as error:  # noqa: BLE001  # a logger factory or wrapper class of the application's
             self._report(error)
-
-    def debug(self, event: str, **values: object) -> None:
-        self._write("debug", event, values)
-
-    def info(self, event: str, **values: object) -> None:
-        self._write("info", event, values)
-
-    def warning(self, event: str, **values: object) -> None:
-        self._write("warning", event, values)
-
-    def error(self, event: str, **values: object) -> None:
-        self._write("error", event, values)
 
     def _write(self, level: str, event: str, values: dict[str, object]) -> None:
         try:

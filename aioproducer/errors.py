@@ -181,8 +181,7 @@ def _state_of(error: KafkaError) -> dict[str, object]:
 def _set_details(error: KafkaError, details: ErrorDetails) -> None:
     unknown = details.keys() - ErrorDetails.__annotations__.keys()
     if unknown:
-        text = f"{type(error).__name__} has no detail {min(unknown)!r}"
-        raise TypeError(text)
+        raise TypeError(f"{type(error).__name__} has no detail {min(unknown)!r}")
     error.__dict__.update(details)
 
 

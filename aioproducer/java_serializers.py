@@ -19,7 +19,12 @@ Number: TypeAlias = float
 """A float or an int, by PEP 484's numeric tower; numpy's numbers are accepted at run time."""
 
 
-class _Whole:
+class _Named:
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class _Whole(_Named):
     """Serializer of integers of one size, big-endian and signed."""
 
     _struct: struct.Struct
@@ -45,9 +50,6 @@ class _Whole:
         bits = 8 * self._struct.size
         raise ValueError(f"{shown(value)} is not a Java {self._java}: -2**{bits - 1} to 2**{bits - 1} - 1")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
 
 class ShortSerializer(_Whole):
     """Writes an `int` as Java's ShortSerializer does: 2 bytes, big-endian, -32768 to 32767."""
@@ -70,7 +72,7 @@ class LongSerializer(_Whole):
     _java = "long"
 
 
-class _Floating:
+class _Floating(_Named):
     """Serializer of IEEE 754 numbers of one size, big-endian."""
 
     _struct: struct.Struct
@@ -92,9 +94,6 @@ class _Floating:
             text = f"{shown(value)} is not a Java {self._java}: -{self._largest} to {self._largest}"
             raise ValueError(text) from None
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
 
 class FloatSerializer(_Floating):
     """Writes a `float` as Java's FloatSerializer does: 4 bytes of IEEE 754, rounded to single precision."""
@@ -112,7 +111,7 @@ class DoubleSerializer(_Floating):
     _largest = "1.7976931348623157e308"
 
 
-class BooleanSerializer:
+class BooleanSerializer(_Named):
     """Writes a `bool` as Java's BooleanSerializer does: one byte, 1 or 0."""
 
     def serialize(self, _topic: str, value: bool, /) -> bytes:  # noqa: FBT001  # the record's value
@@ -125,11 +124,8 @@ class BooleanSerializer:
             raise TypeError(f"expected bool, not {type(value).__name__}")
         return b"\x01" if value else b"\x00"
 
-    def __repr__(self) -> str:
-        return "BooleanSerializer()"
 
-
-class UUIDSerializer:
+class UUIDSerializer(_Named):
     """Writes a `uuid.UUID` as Java's UUIDSerializer does: its 36 characters of text in UTF-8."""
 
     def serialize(self, _topic: str, value: UUID, /) -> bytes:
@@ -142,11 +138,8 @@ class UUIDSerializer:
             raise TypeError(f"expected uuid.UUID, not {type(value).__name__}")
         return str(value).encode()
 
-    def __repr__(self) -> str:
-        return "UUIDSerializer()"
 
-
-class VoidSerializer:
+class VoidSerializer(_Named):
     """Accepts nothing but null, as Java's VoidSerializer does: for topics without keys, or without values."""
 
     def serialize(self, _topic: str, value: None, /) -> None:
@@ -156,9 +149,6 @@ class VoidSerializer:
             TypeError: always.
         """
         raise TypeError(f"expected None, not {type(value).__name__}")
-
-    def __repr__(self) -> str:
-        return "VoidSerializer()"
 
 
 def _check_real(value: object) -> None:

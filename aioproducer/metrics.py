@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +206,15 @@ class HistogramValue:
 
 
 MetricValue: TypeAlias = float | str | HistogramValue
+
+# The groups: Kafka's, and one of our own
+
+PRODUCER: Final = "producer-metrics"
+NODE: Final = "producer-node-metrics"
+TOPIC: Final = "producer-topic-metrics"
+OWN: Final = "aioproducer-metrics"
+APP: Final = "app-info"
+COUNT: Final = "kafka-metrics-count"
 
 
 @dataclass(frozen=True, slots=True)

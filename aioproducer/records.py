@@ -111,10 +111,9 @@ class ConsumerGroupMetadata:
         if not isinstance(self.generation_id, int) or isinstance(self.generation_id, bool):
             raise TypeError(f"generation_id must be an int, not {_kind(self.generation_id)}")
         if not NO_GENERATION <= self.generation_id <= MAX_GENERATION:
-            text = (
+            raise ValueError(
                 f"generation_id must be between {NO_GENERATION} and {MAX_GENERATION}, not {shown(self.generation_id)}"
             )
-            raise ValueError(text)
         if not self.group_id:
             raise ValueError("group_id must not be empty: offsets are committed for a group")
 
@@ -225,12 +224,10 @@ def check_topic_name(topic: object) -> None:
     Source: org.apache.kafka.common.internals.Topic.
     """
     if not isinstance(topic, str):
-        text = f"topic must be a str, not {_kind(topic)}"
-        raise TypeError(text)
+        raise TypeError(f"topic must be a str, not {_kind(topic)}")
     if _LEGAL_TOPIC.fullmatch(topic) and topic not in {".", ".."}:
         return
-    text = f"topic {topic[:MAX_TOPIC_LENGTH]!r} {_fault_of_topic(topic)}"
-    raise ValueError(text)
+    raise ValueError(f"topic {topic[:MAX_TOPIC_LENGTH]!r} {_fault_of_topic(topic)}")
 
 
 def check_partition(partition: object) -> None:
@@ -243,11 +240,9 @@ def check_partition(partition: object) -> None:
     if partition is None:
         return
     if not isinstance(partition, int) or isinstance(partition, bool):
-        text = f"partition must be an int or None, not {_kind(partition)}"
-        raise TypeError(text)
+        raise TypeError(f"partition must be an int or None, not {_kind(partition)}")
     if not 0 <= partition <= MAX_PARTITION:
-        text = f"partition must be between 0 and {MAX_PARTITION}, not {shown(partition)}"
-        raise ValueError(text)
+        raise ValueError(f"partition must be between 0 and {MAX_PARTITION}, not {shown(partition)}")
 
 
 def check_timestamp(timestamp: object) -> None:
@@ -260,14 +255,12 @@ def check_timestamp(timestamp: object) -> None:
     if timestamp is None:
         return
     if not isinstance(timestamp, int) or isinstance(timestamp, bool):
-        text = (
+        raise TypeError(
             f"timestamp must be an int, milliseconds since 1970, or None, not {_kind(timestamp)}; "
             "for a datetime: timestamp=int(when.timestamp() * 1000)"
         )
-        raise TypeError(text)
     if not 0 <= timestamp <= MAX_TIMESTAMP_MS:
-        text = f"timestamp must be between 0 and {MAX_TIMESTAMP_MS} ms, not {shown(timestamp)}"
-        raise ValueError(text)
+        raise ValueError(f"timestamp must be between 0 and {MAX_TIMESTAMP_MS} ms, not {shown(timestamp)}")
 
 
 def check_deadline(deadline: object, delivery_timeout_ms: int) -> None:
@@ -278,14 +271,12 @@ def check_deadline(deadline: object, delivery_timeout_ms: int) -> None:
         ValueError: not above 0, or later than `delivery_timeout_ms`.
     """
     if not isinstance(deadline, int | float) or isinstance(deadline, bool):
-        text = f"deadline must be a number of seconds or None, not {_kind(deadline)}"
-        raise TypeError(text)
+        raise TypeError(f"deadline must be a number of seconds or None, not {_kind(deadline)}")
     if not 0 < deadline <= delivery_timeout_ms / 1000:
-        text = (
+        raise ValueError(
             f"deadline must be above 0 and at most {delivery_timeout_ms / 1000:g} s, which is "
             f"delivery_timeout_ms={delivery_timeout_ms}, not {shown(deadline)}"
         )
-        raise ValueError(text)
 
 
 def check_text(name: str, text: object) -> None:
@@ -305,11 +296,9 @@ def check_text(name: str, text: object) -> None:
         # Here and not when it is encoded: that happens on the producer's own task, which would die of it.
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        message = f"{name} cannot be encoded as UTF-8: {error.reason}"
-        raise ValueError(message) from error
+        raise ValueError(f"{name} cannot be encoded as UTF-8: {error.reason}") from error
     if size > MAX_TEXT_BYTES:
-        message = f"{name} must be at most {MAX_TEXT_BYTES} bytes long, not {size}"
-        raise ValueError(message)
+        raise ValueError(f"{name} must be at most {MAX_TEXT_BYTES} bytes long, not {size}")
 
 
 def check_payload(name: str, payload: object) -> None:
@@ -328,8 +317,7 @@ def check_payload(name: str, payload: object) -> None:
         hint = f"{name}=text.encode(), or Producer(..., {name}_serializer=StringSerializer())"
     else:
         hint = f"Producer(..., {name}_serializer=JsonSerializer()), or a serializer of your own"
-    text = f"{name} must be bytes, bytearray, memoryview or None, not {_kind(payload)}; try {hint}"
-    raise TypeError(text)
+    raise TypeError(f"{name} must be bytes, bytearray, memoryview or None, not {_kind(payload)}; try {hint}")
 
 
 def check_callback(callback: object) -> None:
@@ -341,8 +329,7 @@ def check_callback(callback: object) -> None:
     if callback is None:
         return
     if not callable(callback):
-        text = f"on_delivery must be a function of (metadata, error) or None, not {_kind(callback)}"
-        raise TypeError(text)
+        raise TypeError(f"on_delivery must be a function of (metadata, error) or None, not {_kind(callback)}")
     if inspect.iscoroutinefunction(callback):
         raise TypeError("on_delivery must not be async: it is not awaited")
 
@@ -360,21 +347,17 @@ def normalize_headers(headers: object) -> Headers:
     if headers is None:
         return ()
     if isinstance(headers, Mapping):
-        text = "headers must be pairs, since names may repeat; for a dict: headers=[*d.items()]"
-        raise TypeError(text)
+        raise TypeError("headers must be pairs, since names may repeat; for a dict: headers=[*d.items()]")
     if isinstance(headers, str | bytes | bytearray | memoryview) or not isinstance(headers, Iterable):
-        text = f"headers must be an iterable of (str, bytes) pairs, not {_kind(headers)}"
-        raise TypeError(text)
+        raise TypeError(f"headers must be an iterable of (str, bytes) pairs, not {_kind(headers)}")
     return tuple(_normal_header(index, header) for index, header in enumerate(headers))
 
 
 def _normal_header(index: int, header: object) -> tuple[str, bytes | None]:
     if not isinstance(header, tuple | list):
-        text = f"headers[{index}] must be a (str, bytes) pair, not {_kind(header)}"
-        raise TypeError(text)
+        raise TypeError(f"headers[{index}] must be a (str, bytes) pair, not {_kind(header)}")
     if len(header) != _PAIR:
-        text = f"headers[{index}] must be a (str, bytes) pair; it has {len(header)} items"
-        raise ValueError(text)
+        raise ValueError(f"headers[{index}] must be a (str, bytes) pair; it has {len(header)} items")
     name, value = header
     _check_header_name(index, name)
     return name, _header_value(name, value)
@@ -382,13 +365,11 @@ def _normal_header(index: int, header: object) -> tuple[str, bytes | None]:
 
 def _check_header_name(index: int, name: object) -> None:
     if not isinstance(name, str):
-        text = f"the name of headers[{index}] must be a str, not {_kind(name)}"
-        raise TypeError(text)
+        raise TypeError(f"the name of headers[{index}] must be a str, not {_kind(name)}")
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        text = f"the name of headers[{index}] cannot be encoded as UTF-8: {error.reason}"
-        raise ValueError(text) from error
+        raise ValueError(f"the name of headers[{index}] cannot be encoded as UTF-8: {error.reason}") from error
 
 
 def _header_value(name: str, value: object) -> bytes | None:
@@ -397,8 +378,7 @@ def _header_value(name: str, value: object) -> bytes | None:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     hint = f"; try headers=[({name!r}, text.encode())]" if isinstance(value, str) else ""
-    text = f"the value of header {name!r} must be bytes or None, not {_kind(value)}{hint}"
-    raise TypeError(text)
+    raise TypeError(f"the value of header {name!r} must be bytes or None, not {_kind(value)}{hint}")
 
 
 def _fault_of_topic(topic: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from aioproducer.config import producer_config
 from aioproducer.config._json_schema import field_texts
-from aioproducer.config._kafka_properties import kafka_name
-from aioproducer.config._presets import DURABLE, LOW_LATENCY, THROUGHPUT
+from aioproducer.config._option_names import kafka_name
+from aioproducer.config.producer_options import DURABLE, LOW_LATENCY, THROUGHPUT
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 

@@ -12,16 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from aioproducer._network import kerberos_errors, tls_errors
+from aioproducer._network import kerberos, tls_errors
 from aioproducer._network.proxy import Proxy, ask
 from aioproducer._network.tls_errors import Phase, TlsAttempt, closed_error, tls_error
 from aioproducer._protocol.api_versions import ApiVersions
-from aioproducer._protocol.sasl.exchange import RefusedError, exchange
-from aioproducer._protocol.sasl.oauthbearer import OAuthBearer, check_token
-from aioproducer._protocol.sasl.plain import Plain
-from aioproducer._protocol.sasl.scram import Scram
-from aioproducer._protocol.sasl.steps import Bearer, Mechanism
-from aioproducer.cli.diagnose import remedies
+from aioproducer._protocol.sasl_exchange import Bearer, Mechanism, RefusedError, exchange
+from aioproducer._protocol.sasl_mechanisms import OAuthBearer, Plain, Scram, check_token
+from aioproducer.cli import broker_check
 
 KeyT = TypeVar("KeyT", int, str)
 
@@ -123,16 +120,16 @@ def _table(rows: Iterator[Row]) -> str:
 
 
 def _network() -> Iterator[Row]:
-    yield Row("a bootstrap name cannot be resolved", "this machine does not know the name", remedies.LOOK)
+    yield Row("a bootstrap name cannot be resolved", "this machine does not know the name", broker_check.LOOK)
     yield Row(
         '"broker 2 at ..., as the cluster advertises it, cannot be resolved"',
         "the bootstrap server was reached, and sends clients to a name that is not known here",
-        remedies.ADVERTISED,
+        broker_check.ADVERTISED,
     )
-    yield Row("connection refused", "the machine is there, the port is closed", remedies.REFUSED)
-    yield Row("no connection in time", "the machine does not answer", remedies.SWALLOWED)
+    yield Row("connection refused", "the machine is there, the port is closed", broker_check.REFUSED)
+    yield Row("no connection in time", "the machine does not answer", broker_check.SWALLOWED)
     yield Row(
-        "the bootstrap server is reached, localhost is refused", "a broker sees itself only", remedies.THIS_MACHINE
+        "the bootstrap server is reached, localhost is refused", "a broker sees itself only", broker_check.THIS_MACHINE
     )
     yield Row(
         '"is none of allowed_brokers"',
@@ -283,7 +280,7 @@ def _credentials() -> Iterator[Row]:
 
 def _kerberos() -> Iterator[Row]:
     codes_of_text: dict[str, list[int]] = {}
-    for code, text in kerberos_errors.TEXTS.items():
+    for code, text in kerberos.TEXTS.items():
         codes_of_text.setdefault(text, []).append(code)
     for text, codes in codes_of_text.items():
         means, _, remedy = text.format(user="alice@REALM", service="kafka/HOST@REALM", cache="").partition(": ")

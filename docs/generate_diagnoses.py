@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aioproducer.cli.diagnose.command import check_all
-from aioproducer.cli.diagnose.output import Printed
+from aioproducer.cli.diagnose import Printed, check_all
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import CertificateAuthority, ClusterSecurity, FakeCluster
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Api
-from aioproducer._protocol.offset_messages import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from aioproducer._protocol.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS
 from aioproducer._protocol.transaction_messages import (
@@ -19,6 +18,8 @@ from aioproducer._protocol.transaction_messages import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
 )
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile

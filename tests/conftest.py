@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from aioproducer.errors import UndeliveredError
 from aioproducer.testing.kafka import KafkaCluster, MissingToolError
-from aioproducer.testing.kafka.kafka_jars import require_kafka_prerequisites
+from aioproducer.testing.kafka.cache import require_kafka_prerequisites
 from tests import canaries
 from tests.canaries import pytest_runtest_teardown, pytest_warning_recorded
 from tests.kafka_releases import (

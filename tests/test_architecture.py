@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_graph import import_graph, longest_chain, names_imported
-from tests.layers import layers_above, layers_below
+from tests.import_graph import import_graph, layers_above, layers_below, longest_chain, names_imported
 
 PACKAGE = Path(__file__).parent.parent / "aioproducer"
 SOURCES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".pyx"})

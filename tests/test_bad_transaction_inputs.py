@@ -7,9 +7,9 @@ import pytest
 
 from aioproducer import IllegalStateError, NoTransactionError, Producer, ProducerFencedError, TopicPartition
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.log_capture import LogCapture
+from tests.fakes.logs import LogCapture
 from tests.fakes.transactional_cluster import V2_RELEASE, asked, cluster_of, committed, one_more, producer_of
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 Call = Callable[[Producer], Awaitable[object]]
 

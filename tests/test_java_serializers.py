@@ -23,7 +23,7 @@ from aioproducer import (
     UUIDSerializer,
     VoidSerializer,
 )
-from aioproducer.config._java_classes import SERIALIZERS
+from aioproducer.config._option_types import SERIALIZERS
 from aioproducer.serializers import BoundSerializer, bind_serializer
 from aioproducer.testing import FakeCluster
 

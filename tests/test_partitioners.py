@@ -69,16 +69,13 @@ def test_partition_of_an_invalid_key_is_refused(  # noqa: PLR0917  # one row
         partition_for_key(key, count)  # type: ignore[arg-type]
 
 
-def test_round_robin_takes_partitions_in_turn() -> None:
-    assert choices(RoundRobinPartitioner(), FewLeaders(3, {0, 1, 2}), 5) == [0, 1, 2, 0, 1]
-
-
-def test_round_robin_passes_over_partitions_without_leader() -> None:
-    assert choices(RoundRobinPartitioner(), FewLeaders(4, {1, 3}), 5) == [1, 3, 1, 3, 1]
-
-
-def test_round_robin_takes_all_when_none_has_a_leader() -> None:
-    assert choices(RoundRobinPartitioner(), FewLeaders(2, set()), 3) == [0, 1, 0]
+@pytest.mark.parametrize(
+    "count, leaders, expected",
+    [(3, {0, 1, 2}, [0, 1, 2, 0, 1]), (4, {1, 3}, [1, 3, 1, 3, 1]), (2, set[int](), [0, 1, 0])],
+    ids=["all have a leader", "some have none", "none has one"],
+)
+def test_round_robin_takes_partitions_with_leaders_in_turn(count: int, leaders: set[int], expected: list[int]) -> None:
+    assert choices(RoundRobinPartitioner(), FewLeaders(count, leaders), len(expected)) == expected
 
 
 def test_round_robin_keeps_a_turn_for_each_topic() -> None:
@@ -116,10 +113,6 @@ def test_check_choice_returns_a_plain_int() -> None:
     choice = check_choice(RoundRobinPartitioner(), Lane.FAST, topic="t", partition_count=4)
 
     assert (choice, type(choice)) == (2, int)
-
-
-def test_check_choice_returns_a_partition() -> None:
-    assert check_choice(RoundRobinPartitioner(), 3, topic="t", partition_count=4) == 3
 
 
 class AsyncPartition:

@@ -10,7 +10,7 @@ from its node's reserve, which is left to the node's other partitions. A loan is
 
     total = common (3/4) + reserve of node 1 + reserve of node 2 + ...        no leader known yet: all is common
 
-Source: BufferPool in Apache Kafka, without its lock; records wait for memory in `memory_wait_queues.py`.
+Source: BufferPool in Apache Kafka, without its lock; records wait for memory in `wait_queues.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BufferPool:
         self._on_return = on_return
         self._sizes = _chunk_sizes(batch_size)
         self._free: dict[int, list[Chunk]] = {size: [] for size in self._sizes}
-        self._free_bytes = 0
+        self.free_bytes = 0
         self._lent: dict[Chunk, int | None] = {}
         self._holders: dict[Chunk, int] = {}
         self._used: dict[int | None, int] = {_COMMON: 0, UNPACKING: 0}
@@ -160,19 +160,15 @@ class BufferPool:
     # Sizes
 
     @property
-    def free_bytes(self) -> int:
-        return self._free_bytes
-
-    @property
     def unallocated_bytes(self) -> int:
-        return self.total_bytes - self.lent_bytes - self._free_bytes
+        return self.total_bytes - self.lent_bytes - self.free_bytes
 
     @property
     def available_bytes(self) -> int:
         return self.total_bytes - self.lent_bytes
 
     def __repr__(self) -> str:
-        return f"<BufferPool lent={self.lent_bytes} free={self._free_bytes} total={self.total_bytes}>"
+        return f"<BufferPool lent={self.lent_bytes} free={self.free_bytes} total={self.total_bytes}>"
 
     def _limit_of(self, payer: int | None) -> int:
         if payer is _COMMON:
@@ -190,7 +186,7 @@ class BufferPool:
         # With glibc the free lists spare a fifth for small chunks; with an allocator that maps each large block, half.
         free = self._free.get(capacity)
         if free:
-            self._free_bytes -= capacity
+            self.free_bytes -= capacity
             return free.pop()
         self._shrink_free_lists(self.unallocated_bytes - capacity)
         return Chunk(capacity)
@@ -201,7 +197,7 @@ class BufferPool:
             chunks = self._free[size]
             while spare < 0 and chunks:
                 chunks.pop()
-                self._free_bytes -= size
+                self.free_bytes -= size
                 spare += size
 
     def _returned(self, chunk: Chunk) -> None:
@@ -214,10 +210,10 @@ class BufferPool:
 
     def _keep(self, chunk: Chunk) -> None:
         free = self._free.get(chunk.capacity)
-        free_bytes = self._free_bytes + chunk.capacity
+        free_bytes = self.free_bytes + chunk.capacity
         if free is not None and not chunk.exports and self.lent_bytes + free_bytes <= self.total_bytes:
             free.append(chunk)
-            self._free_bytes = free_bytes
+            self.free_bytes = free_bytes
 
 
 def _chunk_sizes(batch_size: int) -> tuple[int, ...]:

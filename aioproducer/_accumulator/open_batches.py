@@ -16,36 +16,35 @@ Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from aioproducer._accumulator.batch_size_limits import BatchSizeLimits
-from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer._accumulator.partition_queue import ORDER_STEP, ProducerBatch
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
-from aioproducer._native.append import RecordBatchBuilder
-from aioproducer._native.delivery import BatchResult
+from aioproducer._native.append import OpenPartition, RecordBatchBuilder, TopicInfo
+from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
-    from aioproducer._accumulator.batch_options import BatchOptions
-    from aioproducer._accumulator.buffer_pool import BufferPool
-    from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition_queue import PartitionQueue, RecordDeadline
+    from aioproducer._accumulator.partition_queue import BatchOptions, DeliveryDeadlines, PartitionQueue, RecordDeadline
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.topic_partitions import TopicPartitions
-    from aioproducer._native.append import OpenPartition, TopicInfo
-    from aioproducer._native.delivery import Delivery
     from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer._timing.timers import TimerHeap
+
+SMALLEST_LIMIT: Final = SMALLEST_CHUNK // 2
+BATCHES_BEFORE_GROWTH: Final = 1000
+GROWTH: Final = 1.05
 
 
 class AccumulatorSettings(NamedTuple):
@@ -79,15 +78,7 @@ class AccumulatorDependencies(NamedTuple):
 
 
 class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
-    """Open batches of all partitions in use.
-
-    Args:
-        settings: see there.
-        dependencies: see there.
-        partitions: in use.
-        deadlines: told of each new batch.
-        offer: called with a partition that may have something to send now.
-    """
+    """Open batches of all partitions in use; `offer` is called with one that may have something to send now."""
 
     def __init__(  # one line per fact
         self,
@@ -260,7 +251,10 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             self._open.pop(queue, {}).pop(queue, None)
             self._pool.give_back(chunk)
             raise
-        self._arm_timers(queue, batch)
+        if batch.options.ready_age_s <= 0 or self.memory_is_short:
+            self._make_ready(queue, batch)
+        self._watch(queue, batch)
+        self._deadlines.watch(batch)
         return True
 
     def _begin(self, queue: PartitionQueue, chunk: Chunk, limit: int) -> ProducerBatch:
@@ -269,7 +263,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         options = self.options_of(queue.topic_partition.topic)
         batch = ProducerBatch(queue, result, chunk, options=options, order=queue.next_order, called_at=self.clock())
         builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0), self.measures.record_size)
-        batch.write_with(builder)
+        batch.builder = builder
         queue.next_order += ORDER_STEP
         self._open[queue] = lingering = self._lingering[queue.leader_id, options.ready_age_s]
         lingering[queue] = None
@@ -283,12 +277,6 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         """Borrow for a partition; a stalled one leaves its node's reserve to the node's other partitions."""
         node_id = None if queue.is_stalled else queue.leader_id
         return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
-
-    def _arm_timers(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if batch.options.ready_age_s <= 0 or self.memory_is_short:
-            self._make_ready(queue, batch)
-        self._watch(queue, batch)
-        self._deadlines.watch(batch)
 
     def close(self, queue: PartitionQueue) -> None:
         batch = queue.take_open()
@@ -333,9 +321,6 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def note_waiting(self, *, any_waits: bool) -> None:
         """Be told whether records wait: then the sender is woken when memory comes back."""
         self._pool.is_awaited = any_waits
-
-    def keep_common_memory(self, *, is_kept: bool) -> None:
-        self.may_use_common = not is_kept
 
     def make_all_ready(self) -> None:
         for queue in self._open:
@@ -390,3 +375,43 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def __repr__(self) -> str:
         return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"
+
+
+@dataclass(slots=True)
+class _Limit:
+    size: int
+    acknowledged: int = 0  # batches since the size has changed
+
+
+class BatchSizeLimits:
+    """Smaller batches for topics whose batches the broker refused as too large (MESSAGE_TOO_LARGE).
+
+    A refusal halves the limit of a topic, and 1,000 acknowledged batches raise it by 5 %. A topic never refused has no
+    limit of its own here, and costs nothing.
+
+    Limits are uncompressed bytes, because batches are filled uncompressed, although the broker limits compressed ones.
+    Apache Kafka estimates the compression ratio instead (CompressionRatioEstimator, KIP-126), and splits every batch of
+    a topic whose `max.message.bytes` is below `batch.size`.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self.by_topic: dict[str, _Limit] = {}
+
+    def of(self, topic: str) -> int:
+        limit = self.by_topic.get(topic)
+        return self._batch_size if limit is None else limit.size
+
+    def refused(self, topic: str, uncompressed: int) -> None:
+        # half of what was refused, not of the limit: several batches of one size may be refused at once
+        self.by_topic[topic] = _Limit(max(min(uncompressed // 2, self.of(topic)), SMALLEST_LIMIT))
+
+    def acknowledged(self, topic: str) -> None:
+        limit = self.by_topic.get(topic)
+        if limit is None:
+            return
+        limit.acknowledged += 1
+        if limit.acknowledged == BATCHES_BEFORE_GROWTH:
+            limit.size, limit.acknowledged = int(limit.size * GROWTH), 0
+            if limit.size >= self._batch_size:
+                del self.by_topic[topic]

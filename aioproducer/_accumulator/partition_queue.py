@@ -1,4 +1,4 @@
-"""Batches of one partition, in order, and the choice of the next one to send.
+"""Batches, those of one partition in order, the choice of the next one to send, and their deadlines.
 
     queued ──► on_wire        `queued` is sorted by the batches' order numbers; the open batch comes after all of them.
 
@@ -20,7 +20,8 @@ from bisect import insort
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
-from math import inf
+from functools import partial
+from math import ceil, inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,21 +33,25 @@ from aioproducer._accumulator.record_batch_header import (
     BatchTimes,
     encode_header,
 )
-from aioproducer.errors import Outcome
+from aioproducer.errors import KafkaError, Outcome
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.batch_options import BatchOptions
     from aioproducer._accumulator.producer_identity import PartitionIdentity
     from aioproducer._native.append import OpenPartition, RecordBatchBuilder
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._native.memory import Chunk
-    from aioproducer._timing.timers import Timer
-    from aioproducer.errors import KafkaError
+    from aioproducer._protocol.compression import CompressionType
+    from aioproducer._timing.timers import Timer, TimerHeap
     from aioproducer.records import TopicPartition
 
 
 # Batches are sorted by order number, not by sequence: sequences wrap, and start again with each epoch.
 ORDER_STEP: Final = 2**31  # more than a batch can have records
+
+
+GRAIN_S: Final = 0.01
+"""Records' own deadlines are rounded up to it. Otherwise thousands of records with a deadline each would have their
+batch rewritten once per record."""
 
 
 class BatchState(Enum):
@@ -77,13 +82,31 @@ class RecordDeadline(NamedTuple):
     at: float  # monotonic seconds
 
 
+class BatchOptions:
+    """Options of a batch, the producer's or its topic's; shared by all batches that have the same, never changed."""
+
+    __slots__ = ("closing_age_s", "codec", "delivery_timeout_s", "level", "ready_age_s")
+
+    def __init__(
+        self, *, linger_s: float, delivery_timeout_s: float, codec: CompressionType, level: int | None = None
+    ) -> None:
+        self.delivery_timeout_s = delivery_timeout_s
+        self.codec = codec
+        self.level = level  # on Kafka's scale of the codec; None if it has none
+        # Ages of the batch; computed here, because they are asked for several times per batch.
+        self.closing_age_s = delivery_timeout_s / 10
+        """It takes no more records then, so that no record's deadline is far from the batch's."""
+        self.ready_age_s = min(linger_s, self.closing_age_s)
+        """It is ready to be sent then."""
+
+
 class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
     """One batch. Its records are in `chunk`, its deliveries in `result`."""
 
     __slots__ = (
-        "_builder",
         "attempts",
         "attempts_before",
+        "builder",
         "called_at",
         "chunk",
         "compression",
@@ -168,17 +191,14 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         self.record_deadlines: list[tuple[RecordDeadline, Delivery]] = []  # of records with one of their own
         self.first_deadline = inf  # monotonic seconds; of those
         self.detached: frozenset[int] = frozenset()  # records that have failed on their own, and go on in the batch
-        self._builder: RecordBatchBuilder | None = None
+        self.builder: RecordBatchBuilder | None = None  # while it is open
 
     # Filling
 
-    def write_with(self, builder: RecordBatchBuilder) -> None:
-        self._builder = builder
-
     def close(self) -> None:
-        builder = self._builder
+        builder = self.builder
         assert builder is not None, "a batch is closed once"
-        self._builder = None
+        self.builder = None
         self.chunk = builder.chunk
         self.count = builder.count
         self.size = self.uncompressed = builder.size
@@ -369,9 +389,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         batch.connection = connection
         self.on_wire.append(batch)
 
-    def take_from_wire(self, batch: ProducerBatch) -> None:
-        self.on_wire.remove(batch)
-
     def put_back(self, batch: ProducerBatch) -> None:
         batch.move_to(BatchState.QUEUED)
         self.insert(batch)
@@ -381,9 +398,6 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
             self.queued.appendleft(batch)
         else:
             insort(self.queued, batch, key=_by_order)
-
-    def remove(self, batch: ProducerBatch) -> None:
-        self.queued.remove(batch)
 
     # Order and identity
 
@@ -438,3 +452,66 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
             f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader_id} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"
         )
+
+
+class DeliveryDeadlines:
+    """Deadlines of batches in every state, and of records: one timer per partition, due no later than the earliest.
+
+    When a timer fires and the batch it was set for is long done, the partition is looked at again for what is due next.
+
+    Source: `delivery.timeout.ms` (KIP-91) in Apache Kafka, whose records end with their batches.
+    """
+
+    def __init__(self, timers: TimerHeap) -> None:
+        self._timers = timers
+        self.due: list[PartitionQueue] = []  # partitions whose timers have fired; taken by `take_due`
+
+    def watch(self, batch: ProducerBatch) -> None:
+        self._watch(batch.queue, self._due_at(batch))
+
+    def limit(self, batch: ProducerBatch, delivery: Delivery, deadline: RecordDeadline) -> None:
+        """End one record of a batch at a deadline of its own."""
+        batch.limit(delivery, deadline._replace(at=ceil(deadline.at / GRAIN_S) * GRAIN_S))
+        self.watch(batch)
+
+    def watch_again(self, queue: PartitionQueue) -> None:
+        """Set the next timer of a partition whose timer fired and whose overdue batches have ended."""
+        due_at = min(map(self._due_at, queue.pending()), default=None)
+        if due_at is not None:
+            self._watch(queue, due_at)
+
+    def take_due(self) -> list[PartitionQueue]:
+        """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
+        due, self.due = self.due, []
+        return due
+
+    def is_over(self, batch: ProducerBatch, now: float) -> bool:
+        return batch.called_at + batch.options.delivery_timeout_s <= now
+
+    def overdue(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+        """The batches of a partition whose callers must be told now; its open batch must be closed before."""
+        return [batch for batch in queue.pending() if self.is_over(batch, now)]
+
+    def with_due_records(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+        """The other batches that have records whose own deadlines are over."""
+        return [batch for batch in queue.pending() if batch.first_deadline <= now and not is_being_read(batch)]
+
+    def _due_at(self, batch: ProducerBatch) -> float:
+        due_at = batch.called_at + batch.options.delivery_timeout_s
+        return due_at if is_being_read(batch) else min(due_at, batch.first_deadline)
+
+    def _watch(self, queue: PartitionQueue, when: float) -> None:
+        if queue.expiry_timer is not None:
+            if queue.expiry_timer.when <= when:
+                return
+            queue.expiry_timer.cancel()
+        queue.expiry_timer = self._timers.schedule(when, partial(self._fall_due, queue))
+
+    def _fall_due(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
+        queue.expiry_timer = None
+        self.due.append(queue)
+
+
+def is_being_read(batch: ProducerBatch) -> bool:
+    """Whether a thread may be compressing the batch: its records end right afterwards."""
+    return batch.state is BatchState.SEALING

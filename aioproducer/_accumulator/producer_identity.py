@@ -36,14 +36,14 @@ REMEMBERED: Final = 5
 class ProducerIdentity:
     """The producer's id, and the source of epochs."""
 
-    __slots__ = ("_first_epoch", "_last_epoch", "is_enabled", "last_error", "producer_id")
+    __slots__ = ("_last_epoch", "first_epoch", "is_enabled", "last_error", "producer_id")
 
     def __init__(self, *, is_enabled: bool) -> None:
         """Start without an id; `is_enabled` is `enable.idempotence`."""
         self.is_enabled = is_enabled
         self.producer_id: int | None = None
         self.last_error: KafkaError | None = None  # of the last attempt to get an id
-        self._first_epoch = 0
+        self.first_epoch = 0
         self._last_epoch = 0
 
     @property
@@ -54,7 +54,7 @@ class ProducerIdentity:
     def assign(self, producer_id: int, epoch: int) -> None:
         self.last_error = None
         self.producer_id = producer_id
-        self._first_epoch = epoch
+        self.first_epoch = epoch
         self._last_epoch = epoch
 
     def discard(self, producer_id: int) -> None:
@@ -69,10 +69,6 @@ class ProducerIdentity:
 
     def of_partition(self) -> PartitionIdentity:
         return IdempotentPartitionIdentity(self)
-
-    @property
-    def first_epoch(self) -> int:
-        return self._first_epoch
 
     def __repr__(self) -> str:
         return f"<ProducerIdentity producer_id={self.producer_id} last_epoch={self._last_epoch}>"
@@ -108,24 +104,24 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         """Whether a batch can be given an identity now."""
 
     @property
-    @abstractmethod
     def is_send_allowed(self) -> bool:
         """Whether the partition may be sent to, as TransactionManager.isSendToPartitionAllowed in Apache Kafka."""
+        return True
 
     @property
-    @abstractmethod
     def is_bound_to_log(self) -> bool:
         """Whether a new log cannot replace the current one, because its sequences continue what is in the log."""
+        return True
 
     @property
-    @abstractmethod
     def has_lost_log(self) -> bool:
         """Whether records that the open transaction wrote are gone."""
+        return False
 
     @property
-    @abstractmethod
     def may_change(self) -> bool:
         """Whether to call `finish_change` as soon as no batch of the partition is unresolved."""
+        return self.is_changing
 
     @abstractmethod
     def stamp(self, count: int) -> BatchIdentity:
@@ -139,9 +135,9 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
     def finish_change(self) -> None:
         """Take another epoch."""
 
-    @abstractmethod
     def abandon(self, batch: StampedBatch) -> None:
         """Note that the callers of a batch on the wire have been given its error."""
+        self.leave_gap(batch)
 
     def leave_gap(self, batch: StampedBatch) -> None:
         """Note that a batch that had a sequence ended unacknowledged."""
@@ -221,22 +217,6 @@ class IdempotentPartitionIdentity(PartitionIdentity):
             return True
         return not self.is_changing and (self.producer_id is not None or not self._producer.is_missing)
 
-    @property
-    def is_send_allowed(self) -> bool:
-        return True
-
-    @property
-    def is_bound_to_log(self) -> bool:
-        return True
-
-    @property
-    def has_lost_log(self) -> bool:
-        return False
-
-    @property
-    def may_change(self) -> bool:
-        return self.is_changing
-
     def stamp(self, count: int) -> BatchIdentity:
         if not self._producer.is_enabled:
             return NO_IDENTITY
@@ -250,9 +230,6 @@ class IdempotentPartitionIdentity(PartitionIdentity):
         identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity
-
-    def abandon(self, batch: StampedBatch) -> None:
-        self.leave_gap(batch)
 
     def begin_change(self) -> None:
         if self._producer.is_enabled:

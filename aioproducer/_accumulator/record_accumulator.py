@@ -1,4 +1,4 @@
-"""Records that wait to be sent: an open batch per partition, and a queue of closed batches.
+"""Records that wait to be sent: which batches are ready, and which go with a request.
 
 The native `RecordAppender` writes records into open batches (`open_batches.py`). The sender asks what is ready and
 drains it. A partition becomes ready at the moment one of these happens, and is then offered to its leader's queue
@@ -16,17 +16,13 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
-from aioproducer._accumulator.open_batches import OpenBatches
-from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
-from aioproducer._accumulator.preferred_nodes import PreferredNodes
-from aioproducer._accumulator.topic_partitions import TopicPartitions
+from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
+from aioproducer._accumulator.partition_queue import BatchState, DeliveryDeadlines, PartitionQueue, ProducerBatch
+from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
-    from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer.cluster import Cluster
 
 
@@ -115,7 +111,7 @@ class ReadyNodes:
         return f"<ReadyNodes {counts} leaderless={sum(map(len, self.leaderless.values()))}>"
 
 
-class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement ask
+class RecordAccumulator:
     """Open and queued batches of all partitions in use."""
 
     def __init__(self, settings: AccumulatorSettings, dependencies: AccumulatorDependencies) -> None:
@@ -274,13 +270,6 @@ class RecordAccumulator:  # noqa: PLR0904  # what the sender and the settlement 
     def batch_too_large(self, batch: ProducerBatch) -> None:
         topic, _ = batch.queue.topic_partition
         self.open_batches.limits.refused(topic, batch.uncompressed_wire_size)
-
-    def note_failure(self, queue: PartitionQueue) -> None:
-        """Let the next keyless records go to another partition than one that fails."""
-        self.partitions.note_failure(queue)
-
-    def close_open(self, queue: PartitionQueue) -> None:
-        self.open_batches.close(queue)
 
     def close_overdue(self, queue: PartitionQueue, now: float) -> None:
         """Close the open batch of a partition if it, or one of its records, is overdue."""

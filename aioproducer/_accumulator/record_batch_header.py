@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 HEADER_SIZE: Final = 61
 MAX_SEQUENCE: Final = 2**31 - 1
 NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
 
 _BEFORE_CRC: Final = Struct(">qiibI")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
@@ -49,8 +47,8 @@ class BatchIdentity(NamedTuple):
     """Identity under which brokers deduplicate a batch."""
 
     producer_id: int = NO_PRODUCER_ID
-    epoch: int = NO_PRODUCER_EPOCH
-    base_sequence: int = NO_SEQUENCE
+    epoch: int = -1
+    base_sequence: int = -1
     is_transactional: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Topics that records were sent to, their partitions and leaders.
+"""Topics that records were sent to, their partitions and leaders, and the choice of one for keyless records.
 
 A partition in use stays in use: its identity (epoch, next sequence) must survive a moment in which metadata lacks the
 topic, or the broker would take its next records for copies of old ones.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,9 +25,9 @@ from aioproducer.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from aioproducer._accumulator.preferred_nodes import PreferredNodes
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._timing.retry_backoff import RandomSource
+    from aioproducer._timing.timers import Timer, TimerHeap
     from aioproducer.cluster import Cluster, TopicView
 
 
@@ -108,7 +109,7 @@ class TopicPartitions:
             if is_another and not is_elsewhere:
                 self._forget_logs(self.topics[view.name], len(view.partitions))
         if is_elsewhere:
-            self._begin_anew(cluster)
+            self._start_over(cluster)
         return fresh
 
     @property
@@ -172,7 +173,7 @@ class TopicPartitions:
         for _, slot in sorted(self._slots[topic.topic].items()):
             self._follow_leader(slot)
 
-    def _begin_anew(self, cluster: Cluster) -> None:
+    def _start_over(self, cluster: Cluster) -> None:
         """Start over in another cluster, with different logs; the producer id may be another producer's there."""
         identity = self._producer_identity
         if identity.producer_id is not None:
@@ -352,6 +353,67 @@ class TopicPartitions:
         led = Counter(chain(*self._leaders.values()))
         del led[NO_LEADER]
         return f"<TopicPartitions topics={len(self.topics)} leaders={dict(led)}>"
+
+
+class PreferredNodes:
+    """Nodes that keyless records go to: those that take batches, and of these the ones in the client's rack.
+
+    Source: NodeLatencyStats of RecordAccumulator (KIP-794), and BuiltInPartitioner (KIP-1123), in Apache Kafka. There a
+    node's time runs from its last drain, so that one that was idle is unavailable as soon as a batch waits for it; here
+    it runs from the first turn in which a batch waited.
+
+    Args:
+        on_unavailable: called with a node when it becomes unavailable.
+        availability_timeout_s: how long ready batches may wait for a node; 0: without end.
+        rack: the client's, if leaders in it are preferred.
+    """
+
+    def __init__(
+        self,
+        timers: TimerHeap,
+        *,
+        on_unavailable: Callable[[int], None],
+        availability_timeout_s: float = 0.0,
+        rack: str | None = None,
+    ) -> None:
+        self._timers = timers
+        self._on_unavailable = on_unavailable
+        self._timeout_s = availability_timeout_s
+        self._rack = rack
+        self._nearby: frozenset[int] = frozenset()
+        self.waits: dict[int, Timer] = {}  # by node with ready batches that could not be drained
+        self._unavailable: set[int] = set()
+
+    def update(self, cluster: Cluster) -> None:
+        if self._rack is not None:
+            self._nearby = frozenset(node.id for node in cluster.nodes.values() if node.rack == self._rack)
+
+    def note_waiting(self, node_id: int, now: float) -> None:
+        """Note that a node has ready batches and takes no request now."""
+        if self._timeout_s and node_id not in self.waits:
+            self.waits[node_id] = self._timers.schedule(now + self._timeout_s, partial(self._waits_too_long, node_id))
+
+    def note_drained(self, node_id: int) -> None:
+        """Note that a node takes batches, or that none waits for it any more."""
+        timer = self.waits.pop(node_id, None)
+        if timer is not None:
+            timer.cancel()
+            self._unavailable.discard(node_id)
+
+    def _waits_too_long(self, node_id: int, now: float) -> None:  # noqa: ARG002  # a timer's callback
+        self._unavailable.add(node_id)
+        self._on_unavailable(node_id)
+
+    def of(self, leaders: frozenset[int]) -> frozenset[int]:
+        """Return the preferred ones of these nodes; all of them if none is preferred."""
+        if not self._nearby and not self._unavailable:
+            return leaders
+        available = leaders - self._unavailable or leaders
+        return available & self._nearby or available
+
+    def is_far(self, node_id: int) -> bool:
+        """Whether a node is outside the client's rack, while others are in it."""
+        return bool(self._nearby) and node_id not in self._nearby
 
 
 def _known_leaders(view: TopicView, cluster: Cluster) -> array[int]:

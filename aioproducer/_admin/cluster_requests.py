@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 from aioproducer._logs import event_log
 from aioproducer._network.cluster_updates import merge
 from aioproducer._network.context import ClusterAccess, NetworkSettings, TimerHandle
-from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.response_future import RawResponse, ResponseT
+from aioproducer._network.network_client import NetworkClient, RawResponse, ResponseT
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     METADATA,

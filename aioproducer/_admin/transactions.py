@@ -45,8 +45,8 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_write_txn_markers_request,
 )
 from aioproducer._protocol.transaction_messages import EndTxnResponse, decode_end_txn_response
-from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.prepared_completion import encode_end_txn, end_txn_api
+from aioproducer._transactions.states import PreparedTransaction
 from aioproducer.errors import KafkaError
 
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -99,10 +99,9 @@ def hanging(
     transactional_ids: Mapping[int, str],
     descriptions: Collection[TransactionDescription],
 ) -> list[IdleTransaction]:
-    """Return the candidates that no coordinator knows.
+    """Return the candidates, open for longer than a transaction may be, that no coordinator knows.
 
     Args:
-        candidates: open for longer than a transaction may be.
         transactional_ids: by producer id, from the coordinators.
         descriptions: of these ids.
     """
@@ -156,8 +155,7 @@ class Transactions:
         """Ask every broker; returns the transactions by id, and states that brokers do not know.
 
         Args:
-            states: only transactions in one of these; all if empty.
-            producer_ids: only those of these producers; all if empty.
+            states: only transactions in one of these; all if empty. Likewise the producer ids.
             prefix: only those whose ids begin so; brokers without version 2 of the request send all.
 
         Raises:

@@ -28,12 +28,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from aioproducer._native.unraisable import report_unraisable
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._network.write_stream import WriteStream
-from aioproducer._protocol.api_versions import ApiVersions
+from aioproducer._protocol.api_versions import ApiVersions, handshake
 from aioproducer._protocol.framing import FrameProtocol
-from aioproducer._protocol.handshake import handshake
-from aioproducer._protocol.messages import PRODUCE, HandshakeRequest
-from aioproducer._protocol.response_limits import largest_response
-from aioproducer._threads.off_loop import without_frames
+from aioproducer._protocol.messages import PRODUCE, Api, HandshakeRequest, largest_response
+from aioproducer._threads.calls import without_frames
 from aioproducer.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -76,11 +74,22 @@ class UnansweredError(BrokerConnectionError):
 OnClosed: TypeAlias = "Callable[[BrokerConnection, KafkaError], None]"
 
 
+def whole_request(api: Api, version: int, *, body: bytes, on_end: Callable[[RequestEnd], None]) -> OutgoingRequest:
+    """Return a request in one piece, whose response may have the size that is valid for it."""
+    return OutgoingRequest(
+        api_key=api.key,
+        version=version,
+        flexible=api.is_flexible(version),
+        buffers=[body],
+        on_end=on_end,
+        largest_response=largest_response(api.key, len(body)),
+    )
+
+
 class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them are the transport's to call
     """A connection, created by `NodeConnection` through `loop.create_connection`.
 
     Args:
-        context: shared by all connections.
         label: names the broker in errors: "broker 1 at host:9092".
         on_closed: called once, after all requests have ended.
     """
@@ -164,11 +173,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         return now - self._oldest_since if self._conversation.in_flight else 0.0
 
     def produce_version(self, at_most: int) -> int:
-        """Return the highest version of Produce that both sides speak.
-
-        Raises:
-            UnsupportedVersionError: there is none.
-        """
+        """Return the highest version of Produce that both sides speak, or raise UnsupportedVersionError."""
         version = self._produce_versions.get(at_most)
         if version is None:
             version = self._produce_versions[at_most] = self.versions.highest_common(PRODUCE, at_most=at_most)
@@ -289,16 +294,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     # Handshake
 
     def _send_step(self, step: HandshakeRequest) -> None:
-        self.send(
-            OutgoingRequest(
-                api_key=step.api.key,
-                version=step.version,
-                flexible=step.api.is_flexible(step.version),
-                buffers=[step.body],
-                on_end=self._continue_handshake,
-                largest_response=largest_response(step.api.key, len(step.body)),
-            )
-        )
+        self.send(whole_request(step.api, step.version, body=step.body, on_end=self._continue_handshake))
 
     def _continue_handshake(self, end: RequestEnd) -> None:
         if not isinstance(end, Answered):

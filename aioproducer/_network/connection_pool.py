@@ -1,337 +1,39 @@
-"""Nodes by id, and the connection to each.
+"""Nodes by id, and the choice of a node for requests that any broker can answer.
 
 Nodes known from metadata have their own ids. The bootstrap addresses are nodes too, with the ids -1, -2, ...: they
 are asked until metadata names real ones, and again when none of those can be reached (KIP-899), or when the client
 starts again from them (KIP-1102). A bootstrap connection to an address at which metadata says a node listens becomes
 that node's; the others close.
 
-A node has at most one connection, made when wanted, and made again after a growing pause:
+Any broker means the least loaded one, or the first that can be reached. It may be stopped, or busy for half a minute
+with earlier requests of the connection, which looks like a response that is about to come. So after a second without a
+response the next broker is asked as well, and the first response counts.
 
-    IDLE ──connect()──► CONNECTING ──handshake done──► CONNECTED
-     ▲                      │ failed                       │ lost
-     │                      ▼                              │
-     └──connect() after── BACKING OFF ◄────────────────────┘
-        the pause
-
-The pause grows with every attempt after which the broker answered nothing but the handshake: a broker that takes
-connections and drops them as soon as it is asked for something is as good as down. Every address of the node's
-name is tried, each with its own time-out (`address_race`), and the next attempt begins with the next address.
-
-Source: ClusterConnectionStates and NetworkClient in Apache Kafka; KIP-144 (backoff), KIP-302 and KIP-602 (all
-addresses), KIP-601 (setup time-out), KIP-219 (throttling).
+Source: NetworkClient.leastLoadedNode in Apache Kafka, and KIP-899. Kafka's clients notice a stalled connection only
+after `request.timeout.ms`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer._network.address_race import text_of
-from aioproducer._network.connection import BrokerConnection, IdleConnectionError
-from aioproducer._network.connection_attempt import ConnectionAttempt
-from aioproducer._network.places import place_text
-from aioproducer._network.refusals import is_for_good, is_refusal
-from aioproducer._network.sasl_connection import SaslConnection
-from aioproducer._protocol.error_codes import RENEGOTIATE
-from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.errors import BrokerConnectionError, KafkaError, TlsClosedError, TlsRefusedError
+from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.node_connection import NodeConnection
+from aioproducer.errors import BrokerConnectionError, KafkaError
 
 if TYPE_CHECKING:
-    from aioproducer._network.context import NetworkContext, TimerHandle
-    from aioproducer._protocol.messages import Api
-    from aioproducer._protocol.primitives import Response
+    from aioproducer._network.context import NetworkContext
     from aioproducer.cluster import Node
 
-CLOSES_THAT_REFUSE: Final = 3
-"""As many closes in the TLS handshake, one after another, are those of a listener without TLS, not of a restart."""
-LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
+ResponseT = TypeVar("ResponseT")
 
-
-class NodeConnection:
-    """One node, and its connection; see the diagram above.
-
-    `disconnect` closes the connection at once, and `connect` may make another. `retire` closes it when its requests
-    have ended. `close` closes it at once and for good, and waits.
-
-    Args:
-        node: where to connect to; a negative id marks a bootstrap address.
-        context: shared by all connections.
-        on_change: called with this object when it is connected, has failed or lost its connection, or when its throttle
-            time is over.
-    """
-
-    throttled_since = throttled_until = 0.0  # monotonic seconds; valid while `is_throttled`
-    failed_since: float | None = None  # monotonic seconds; None while connected, and before the first failure
-
-    def __init__(self, node: Node, context: NetworkContext, on_change: Callable[[NodeConnection], None]) -> None:
-        settings = context.settings
-        self.node = node
-        self.connection: BrokerConnection | None = None  # set while the connection is ready
-        self.connection_id = 0  # number of the last connection; never used twice, 0 before the first
-        self.last_error: KafkaError | None = None  # reason of the last failure; None while connected
-        self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
-        self.is_throttled = False
-        self.failures = 0  # number of attempts and connections that failed
-        self.host = node.host  # that TLS and SASL check; of a bootstrap server its canonical name, if asked for
-        self._context = replace(context, counters=context.counters_by_node.of(node.id))
-        self._on_change = on_change
-        self._backoff = ExponentialBackoff(
-            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, random=context.random
-        )
-        self._setup_timeout = ExponentialBackoff(
-            settings.connection_setup_timeout_ms,
-            settings.connection_setup_timeout_max_ms,
-            random=context.random,
-        )
-        self._task: asyncio.Task[None] | None = None
-        self._cancelled: set[asyncio.Task[None]] = set()  # attempts that still close their sockets
-        self._timer: TimerHandle | None = None
-        self._throttle_timer: TimerHandle | None = None
-        self._attempts = 0
-        self._refused: list[KafkaError] = []  # refusals of addresses in the last attempt
-        # Failed attempts and lost connections since a broker last answered: they lengthen the pause.
-        self._failures_in_a_row = 0
-        # Failed attempts since the last connection, refusals apart: they lengthen the set-up time-out, which a lost
-        # connection does not. Source: ClusterConnectionStates.disconnected and authenticationFailed.
-        self._failed_attempts_in_a_row = 0
-        self._is_closed = False
-
-    @property
-    def place(self) -> tuple[str, int]:
-        return self.host, self.node.port
-
-    @property
-    def is_ready(self) -> bool:
-        return self.connection is not None and not self.is_throttled and self.connection.can_send
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a usable connection, though it may be busy."""
-        return self.connection is not None and self.connection.is_open
-
-    @property
-    def in_flight(self) -> int:
-        return self.connection.in_flight if self.connection is not None else 0
-
-    @property
-    def is_connecting(self) -> bool:
-        """Whether an attempt is under way, or scheduled after the pause."""
-        return self._is_trying or self._timer is not None
-
-    @property
-    def _is_trying(self) -> bool:
-        # A task that is cancelled before its first step never runs, so it cannot reset `_task` itself.
-        return self._task is not None and not self._task.done()
-
-    @property
-    def has_failed(self) -> bool:
-        return self.connection is None and self.last_error is not None
-
-    @property
-    def has_failed_for_good(self) -> bool:
-        return is_for_good(self.last_error)
-
-    def connect(self) -> None:
-        """Connect unless connected or connecting; after a failure, when its pause is over."""
-        if self._is_closed or self.connection is not None or self.is_connecting:
-            return
-        self.retry_at = max(self.retry_at, self._context.refusals.not_before(self.place))
-        if self._context.loop.time() < self.retry_at:
-            self._timer = self._context.schedule(self.retry_at, self._start)
-        else:
-            self._start(0.0)
-        if self.has_failed:
-            self._context.events.node_tried_again()
-
-    def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:
-        """Apply a response's effects on the connection: throttling (KIP-219), or new versions on a new connection.
-
-        Must be called where the response is decoded: the sender may run before a task that waits for the response.
-        """
-        # Here, for every response alike: a request type that handles pauses and versions by itself forgets one of them.
-        if response.throttle_time_ms > 0:
-            self._throttle(response.throttle_time_ms, now)
-        if self.connection is not None and not RENEGOTIATE.isdisjoint(response.error_codes):
-            text = f"the broker no longer speaks this version of {api.name}: a new connection negotiates versions"
-            # Not closed at once: without idempotence, each response lost with it would become a duplicate.
-            self.connection.retire(BrokerConnectionError(text))
-
-    def become(self, node: Node) -> None:
-        """Let the connection to a bootstrap address be that of the node that listens there."""
-        self._context.counters_by_node.move(self.node.id, node.id)
-        self.node, self.host = node, node.host
-        if self.connection is not None:
-            self.connection.label = _label(node)
-
-    def retire(self) -> None:
-        """Make no further attempt, and close when no request is in flight."""
-        self._cancel_attempt()
-        if self.connection is not None:
-            self.connection.retire(IdleConnectionError("no longer needed"))
-
-    def disconnect(self, error: KafkaError) -> None:
-        if self.connection is not None:
-            self.connection.close(error)
-
-    async def close(self, error: KafkaError) -> None:
-        self._is_closed = True
-        self._cancel_attempt()
-        if self._throttle_timer is not None:
-            self._throttle_timer.cancel()
-        if self._cancelled:
-            await asyncio.wait(self._cancelled)
-        if self.connection is not None:
-            connection = self.connection
-            connection.close(error)
-            await asyncio.wait((connection.closed,))  # cancelling this wait leaves the future alone
-
-    def __repr__(self) -> str:
-        state = "connected" if self.connection else "connecting" if self._is_trying else "not connected"
-        return f"<NodeConnection {_label(self.node)} {state} failures={self._failures_in_a_row}>"
-
-    def _cancel_attempt(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            self._cancelled.add(self._task)
-            self._task.add_done_callback(self._cancelled.discard)
-        self._task = None
-
-    def _start(self, _now: float) -> None:
-        self._timer = None
-        refusals, now = self._context.refusals, self._context.loop.time()
-        if now < refusals.turn_ends(self.place):
-            self._timer = self._context.schedule(refusals.turn_ends(self.place), self._start)
-            return
-        refusal = refusals.error(self.place)
-        if refusal is not None and now < refusals.not_before(self.place):  # another connection has met it meanwhile
-            self._note_failure(refusal.fresh())
-            self._on_change(self)
-            return
-        refusals.begin(self.place, now)
-        name = f"aioproducer-connect | {self._context.client_id} | {_label(self.node)}"
-        self._task = self._context.loop.create_task(self._connect(), name=name)
-
-    async def _connect(self) -> None:
-        try:
-            self._take(await self._open())
-        except KafkaError as error:
-            self._fail_attempt(error)
-        except (Exception, asyncio.CancelledError) as error:  # of a foreign resolver, loop or protocol
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-                raise
-            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {text_of(error)}")
-            failure.__cause__ = error
-            self._fail_attempt(failure)
-        finally:
-            if self._task is asyncio.current_task():  # another attempt may have begun while this one was cancelled
-                self._task = None
-        self._on_change(self)
-
-    def _fail_attempt(self, error: KafkaError) -> None:
-        self._context.counters.connection_failures += 1
-        if isinstance(error, TlsClosedError) and self._failures_in_a_row >= CLOSES_THAT_REFUSE - 1:
-            cause, error = error.__cause__, TlsRefusedError(str(error))
-            error.__cause__ = cause
-        refused = [each for each in self._refused if is_refusal(each)]
-        if refused or is_refusal(error):
-            context, reason = self._context, error if is_refusal(error) else None
-            now, addresses = context.loop.time(), max(1, len(refused))
-            context.refusals.note(self.place, now, reason, random=context.random, addresses=addresses)
-        if not is_refusal(error):
-            self._failed_attempts_in_a_row += 1
-        self._note_failure(error)
-
-    async def _open(self) -> BrokerConnection:
-        attempt = ConnectionAttempt(
-            self._context,
-            self.node,
-            label=_label(self.node),
-            timeout_s=self._setup_timeout.delay_s(self._failed_attempts_in_a_row),
-            number=self._attempts,
-        )
-        self._attempts += 1
-        self._refused = []
-        route = await attempt.route()
-        self.host = attempt.host
-        try:
-            return await attempt.open(route, self._connection_factory())
-        finally:
-            self._refused = attempt.refusals
-
-    def _connection_factory(self) -> Callable[[], BrokerConnection]:
-        context, label = self._context, _label(self.node)
-        sasl = None if context.security is None else context.security.sasl
-        if sasl is None:
-            return partial(BrokerConnection, context, label, self._lose)
-        return partial(SaslConnection, context, label, self._lose, place=self.place, sasl=sasl)
-
-    def _take(self, connection: BrokerConnection) -> None:
-        self.connection = connection
-        self.connection_id = next(self._context.connection_ids)
-        self._failed_attempts_in_a_row = 0
-        self.last_error = self.failed_since = None
-        self._context.refusals.end(self.place)
-        self._context.features.take(connection.versions.features)
-        self._context.log.debug("broker_connected", node_id=self.node.id, address=_address(self.node))
-
-    def _lose(self, connection: BrokerConnection, error: KafkaError) -> None:
-        if connection is not self.connection:
-            return  # lost during its handshake: `_connect` reports that
-        self.connection = None
-        if connection.answers:
-            self._failures_in_a_row = 0
-            self._context.refusals.answered(connection.label)
-            self._context.refusals.end(self.place)
-        if self._is_closed or isinstance(error, IdleConnectionError):
-            self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
-        else:
-            self._note_failure(error)
-        self._on_change(self)
-
-    def _note_failure(self, error: KafkaError) -> None:
-        delay_s = self._backoff.delay_s(self._failures_in_a_row)
-        self._failures_in_a_row += 1
-        self.failures += 1
-        now = self._context.loop.time()
-        self.retry_at = now + delay_s
-        self.failed_since = now if self.failed_since is None else self.failed_since
-        self.last_error = error
-        log = self._context.log
-        write = log.warning if self._failures_in_a_row == 1 else log.debug  # one warning per outage
-        write("broker_connection_failed", node_id=self.node.id, reason=str(error), failures=self._failures_in_a_row)
-
-    def _throttle(self, throttle_ms: int, now: float) -> None:
-        """Send nothing for the time that the broker asks for; requests in flight wait for the broker.
-
-        A shorter throttle time does not end a longer one. Source: ClusterConnectionStates.throttle.
-        """
-        until = now + min(throttle_ms, LONGEST_THROTTLE_MS) / 1000
-        if self._throttle_timer is not None:
-            if until <= self.throttled_until:
-                return
-            self._throttle_timer.cancel()
-        if not self.is_throttled:
-            self.throttled_since = now
-        self.is_throttled, self.throttled_until = True, until
-        self._throttle_timer = self._context.schedule(until, self._end_throttle)
-        if self.connection is not None:
-            self.connection.pause_until(until)
-
-    def _end_throttle(self, _now: float) -> None:
-        self._throttle_timer = None
-        self.is_throttled = False
-        if self.connection is not None:
-            self.connection.end_pause()
-        if self.is_open:
-            self._on_change(self)  # `NodeSelector.reach` may wait for it
+PATIENCE_S: Final = 1.0
+_REASONS_SHOWN: Final = 3
+_HEDGE_S: Final = 1.0  # after this time without a connection another node is tried as well
+_SUSPICIOUS_SILENCE_S: Final = 1.0  # a node whose oldest request has waited this long is asked last
 
 
 class ConnectionPool:
@@ -361,16 +63,13 @@ class ConnectionPool:
         return known + self.bootstrap()
 
     def known(self) -> list[NodeConnection]:
-        return [
-            each for each in list(self._node_connections.values()) if each.node.id >= 0
-        ]  # a copy: other threads read it
+        copy = list(self._node_connections.values())  # other threads read it
+        return [each for each in copy if each.node.id >= 0]
 
     def bootstrap(self) -> list[NodeConnection]:
-        return (
-            []
-            if self._is_closed
-            else [node_connection for node_connection in self._node_connections.values() if node_connection.node.id < 0]
-        )
+        if self._is_closed:
+            return []
+        return [each for each in self._node_connections.values() if each.node.id < 0]
 
     def retries_failed_node(self) -> bool:
         return any(node_connection.has_failed and node_connection.is_connecting for node_connection in self.known())
@@ -386,11 +85,8 @@ class ConnectionPool:
         for node_id, node_connection in list(self._node_connections.items()):
             if node_id >= 0 and not _is_same_place(nodes.get(node_id), node_connection.node):
                 self._drop(node_connection)
-        adoptable = {
-            node_connection.place: node_connection
-            for node_connection in reversed(self.bootstrap())
-            if node_connection.is_open or node_connection.is_connecting
-        }  # reversed: of two connections to one address the first is taken
+        found = [each for each in reversed(self.bootstrap()) if each.is_open or each.is_connecting]
+        adoptable = {each.place: each for each in found}  # reversed: of two to one address the first is taken
         for node in nodes.values():
             if node.id not in self._node_connections:
                 self._adopt_or_add(node, adoptable.pop((node.host, node.port), None))
@@ -421,9 +117,7 @@ class ConnectionPool:
     async def close(self, error: KafkaError) -> None:
         """Close all connections, and wait until they are closed."""
         self._is_closed = True
-        await asyncio.gather(
-            *(node_connection.close(error) for node_connection in (*self._node_connections.values(), *self._leaving))
-        )
+        await asyncio.gather(*(each.close(error) for each in (*self._node_connections.values(), *self._leaving)))
 
     def abandon(self) -> None:
         """Close all connections without waiting, also if the loop is closed."""
@@ -477,9 +171,136 @@ def _is_same_place(node: Node | None, other: Node) -> bool:
     return node is not None and (node.host, node.port) == (other.host, other.port)
 
 
-def _address(node: Node) -> str:
-    return place_text(node.host, node.port)
+class NodeSelector:
+    """Selects a connected node, connecting if needed."""
+
+    def __init__(self, pool: ConnectionPool, context: NetworkContext) -> None:
+        self._pool = pool
+        self._context = context
+
+    def has_another(self, asked: Collection[NodeConnection]) -> bool:
+        return bool(self._others(asked))
+
+    async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
+        """Return the connection of a connected node, other than those asked already; connects first if needed."""
+        only = None if node_id is None else self._pool.get(node_id)
+        if only is not None and only.is_open and not only.is_throttled:
+            return only  # the usual case: a coordinator that was asked before
+        tried: dict[NodeConnection, int] = {}  # number of earlier failures
+        while (node_connection := self._least_loaded_of(self._candidates(node_id, besides))) is None:
+            if not self._connect_another(self._candidates(node_id, besides), tried):
+                raise _unreachable(list(tried))
+            await self._pool.wait_for_change(_HEDGE_S)
+        return node_connection
+
+    def _candidates(self, node_id: int | None, besides: Collection[NodeConnection]) -> list[NodeConnection]:
+        if node_id is None:
+            return self._others(besides) if besides else self._pool.candidates()
+        node_connection = self._pool.get(node_id)
+        return [node_connection] if node_connection is not None else []
+
+    def _others(self, asked: Collection[NodeConnection]) -> list[NodeConnection]:
+        """Return the other nodes of the cluster, or if there are none, the bootstrap addresses of other places."""
+        known = [each for each in self._pool.candidates() if each not in asked]
+        if known:
+            return known
+        places = {each.place for each in asked}
+        return [each for each in self._pool.bootstrap() if each not in asked and each.place not in places]
+
+    def _least_loaded_of(self, node_connections: list[NodeConnection]) -> NodeConnection | None:
+        """Return the open connection with the fewest requests in flight, if any."""
+        now = self._context.loop.time()
+        loads = [
+            (connection.silent_for_s(now) > _SUSPICIOUS_SILENCE_S, connection.in_flight, self._chance(), index)
+            for index, node_connection in enumerate(node_connections)
+            if node_connection.is_open
+            and not node_connection.is_throttled
+            and (connection := node_connection.connection) is not None
+        ]
+        return node_connections[min(loads)[-1]] if loads else None
+
+    def _connect_another(self, node_connections: list[NodeConnection], tried: dict[NodeConnection, int]) -> bool:
+        # Returns whether an attempt is under way. Nodes in their pause come last, the shortest first.
+        for node_connection in node_connections:
+            if tried.get(node_connection) == node_connection.failures:
+                node_connection.connect()  # its connection was closing when it was tried
+        untried = [each for each in node_connections if each not in tried]
+        if untried:
+            now = self._context.loop.time()
+            chosen = min(untried, key=lambda node_connection: (max(now, node_connection.retry_at), self._chance()))
+            tried[chosen] = chosen.failures
+            chosen.connect()
+        return any(each.is_open or each.failures == tried.get(each) for each in node_connections)
+
+    def _chance(self) -> float:
+        return self._context.random.uniform(0.0, 1.0)
 
 
-def _label(node: Node) -> str:
-    return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"
+def refusal_of_all(nodes: Collection[NodeConnection]) -> KafkaError | None:
+    """Return why the first of these nodes has failed for good, if all of them have."""
+    errors = [node.last_error for node in nodes if node.last_error is not None and node.has_failed_for_good]
+    return errors[0] if errors and len(errors) == len(nodes) else None
+
+
+def _unreachable(tried: list[NodeConnection]) -> KafkaError:
+    # An address may have been tried as a bootstrap address and as a node of the cluster.
+    errors = [*{node.place: node.last_error for node in tried if node.last_error is not None}.values()]
+    if len(errors) == 1:
+        return errors[0].fresh()
+    refusal = refusal_of_all(tried)
+    if refusal is not None:
+        return refusal.fresh()
+    reasons = "; ".join(str(error) for error in errors[:_REASONS_SHOWN]) or "none is known"
+    more = f"; and {len(errors) - _REASONS_SHOWN} more" if len(errors) > _REASONS_SHOWN else ""
+    brokers = len({node.place for node in tried})
+    error = BrokerConnectionError(f"none of {brokers} brokers could be reached: {reasons}{more}")
+    error.__cause__ = errors[0] if errors else None
+    return error
+
+
+class HedgedRequest:
+    """Asks one broker after another, the least loaded first, until the first response."""
+
+    def __init__(self, selector: NodeSelector, context: NetworkContext) -> None:
+        self._selector = selector
+        self._context = context
+
+    async def first_response(self, ask: Callable[[NodeConnection], Awaitable[ResponseT]]) -> ResponseT:
+        """Return the first response of the brokers that `ask` asks."""
+        asked: list[NodeConnection] = []
+        asking = [self._begin(ask, asked)]
+        ended: list[asyncio.Task[ResponseT]] = []
+        try:
+            while len(ended) < len(asking):
+                waiting = [task for task in asking if task not in ended]
+                await asyncio.wait(waiting, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+                ended += (just_ended := [task for task in waiting if task.done()])
+                answered = next((task for task in just_ended if task.exception() is None), None)
+                if answered is not None:
+                    return answered.result()
+                # A stopped broker keeps its connections, so the first request may hang until its time-out, which
+                # detects that.
+                if not just_ended and len(asked) == len(asking) and self._selector.has_another(asked):
+                    asking.append(self._begin(ask, asked))
+            return ended[0].result()  # raises what it failed with
+        finally:
+            await _end(asking)
+
+    def _begin(
+        self, ask: Callable[[NodeConnection], Awaitable[ResponseT]], asked: list[NodeConnection]
+    ) -> asyncio.Task[ResponseT]:
+        name = f"aioproducer-ask | {self._context.client_id}"
+        return self._context.loop.create_task(self._ask(ask, asked), name=name)
+
+    async def _ask(
+        self, ask: Callable[[NodeConnection], Awaitable[ResponseT]], asked: list[NodeConnection]
+    ) -> ResponseT:
+        node_connection = await self._selector.reach(None, besides=asked)
+        asked.append(node_connection)
+        return await ask(node_connection)
+
+
+async def _end(asking: list[asyncio.Task[ResponseT]]) -> None:
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)

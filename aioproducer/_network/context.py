@@ -11,16 +11,43 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer._network.refusals import Refusals
-from aioproducer._network.response_budget import ResponseBudget
 from aioproducer._network.routes import Routes
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
+from aioproducer.errors import BrokerConnectionError, KafkaError
 
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.sasl_client import SaslClient
     from aioproducer._network.tls_client import TlsClient
     from aioproducer._timing.retry_backoff import RandomSource
+
+
+class ResponseBudget:
+    """Bytes of incomplete responses, by connection; all together may hold a quarter more than the largest frame.
+
+    If they hold more, the connection that holds most is closed: so a broker that begins large responses and does not
+    end them does not affect the others. Responses that come in one piece are not counted.
+    """
+
+    def __init__(self, largest_frame: int) -> None:
+        self.bound = largest_frame + largest_frame // 4
+        self.total = 0
+        self._held: dict[Callable[[KafkaError], None], int] = {}
+
+    def note(self, close: Callable[[KafkaError], None], held: int) -> None:
+        """Note how much a connection holds now; `close` closes the connection, and identifies it."""
+        self.total += held - self._held.pop(close, 0)
+        if held:
+            self._held[close] = held
+        while self.total > self.bound:
+            largest = max(self._held, key=self._held.__getitem__)
+            text = (
+                f"{self._held[largest]} bytes of an answer have come, and its end has not; the answers under way on "
+                f"all connections have {self.total} bytes, more than the {self.bound} allowed"
+            )
+            self.total -= self._held.pop(largest)
+            largest(BrokerConnectionError(text))
 
 
 class TimerHandle(Protocol):

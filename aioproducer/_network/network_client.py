@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from aioproducer._network.connection_pool import ConnectionPool
+from aioproducer._network.connection import whole_request
+from aioproducer._network.connection_pool import ConnectionPool, HedgedRequest, NodeSelector, refusal_of_all
 from aioproducer._network.context import (
     ConnectionSecurity,
     NetworkContext,
@@ -20,11 +21,11 @@ from aioproducer._network.context import (
     NodeCounters,
     Timers,
 )
-from aioproducer._network.node_selection import HedgedRequest, NodeSelector, refusal_of_all
 from aioproducer._network.refusals import Refusals
-from aioproducer._network.response_future import PendingRequest, RawResponse, ResponseT
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
+from aioproducer._protocol.primitives import Response
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
@@ -32,10 +33,11 @@ from aioproducer.explanation import WaitReason, Why
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.connection import BrokerConnection
-    from aioproducer._network.connection_pool import NodeConnection
-    from aioproducer._network.requests import OutgoingRequest
-    from aioproducer._protocol.primitives import Response
+    from aioproducer._network.node_connection import NodeConnection
     from aioproducer._timing.retry_backoff import RandomSource
+
+
+ResponseT = TypeVar("ResponseT", bound=Response)
 
 _LOOK_AGAIN_S: Final = 1.0
 
@@ -89,11 +91,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         return self.counters_by_node.total()
 
     async def prepare(self) -> None:
-        """Load certificates and keys, before anything is connected.
-
-        Raises:
-            ConfigurationError: they cannot be used.
-        """
+        """Load certificates and keys, before anything is connected; ConfigurationError if they cannot be used."""
         security = self._context.security
         if security is not None and security.tls is not None:
             await security.tls.prepare()
@@ -172,17 +170,9 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     def throttle_left_s(self) -> float:
         """Return for how many seconds all connected nodes throttle this client (KIP-219)."""
-        node_connections, now = (
-            [node_connection for node_connection in self._pool.candidates() if node_connection.is_open],
-            self._context.loop.time(),
-        )
-        return min(
-            (
-                node_connection.throttled_until - now if node_connection.is_throttled else 0.0
-                for node_connection in node_connections
-            ),
-            default=0.0,
-        )
+        now = self._context.loop.time()
+        opened = [each for each in self._pool.candidates() if each.is_open]
+        return min((each.throttled_until - now if each.is_throttled else 0.0 for each in opened), default=0.0)
 
     def retries_failed_node(self) -> bool:
         return self._pool.retries_failed_node()
@@ -211,8 +201,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         else its response is ignored.
 
         Args:
-            decode: decodes the response; a ProtocolError closes the connection and is raised here.
-            node_id: of the node; None asks the least loaded node, and others if it does not answer soon.
+            decode: a ProtocolError that it raises closes the connection and is raised here.
+            node_id: None asks the least loaded node, and others if it does not answer soon.
             at_most: a bound of the version.
 
         Raises:
@@ -271,3 +261,42 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         if node_connection is None or node_connection.connection is None:
             raise BrokerConnectionError(f"node {node_id} is not connected")
         return node_connection.connection
+
+
+class RawResponse(NamedTuple):
+    """A response that is not decoded yet."""
+
+    node_id: int  # negative for a bootstrap address
+    version: int
+    payload: memoryview
+
+
+class PendingRequest(Generic[ResponseT]):
+    """One request and the future of its response; an error of `decode` closes the connection."""
+
+    def __init__(
+        self, context: NetworkContext, node_connection: NodeConnection, decode: Callable[[RawResponse], ResponseT]
+    ) -> None:
+        self.response: asyncio.Future[ResponseT] = context.loop.create_future()
+        self._wake = context.events.wake
+        self._node_connection = node_connection
+        self._decode = decode
+
+    def outgoing(self, api: Api, version: int, body: bytes) -> OutgoingRequest:
+        def on_end(end: RequestEnd) -> None:
+            if not isinstance(end, Answered):
+                self._fail(end)
+                return
+            # The node's id is read now: metadata may have named a bootstrap address since the request was sent.
+            response = self._decode(RawResponse(self._node_connection.node.id, version, end.payload))
+            self._node_connection.apply_throttle_and_versions(response, api, end.now)
+            if not self.response.done():
+                self.response.set_result(response)
+            self._wake()  # an answered request leaves room for another
+
+        return whole_request(api, version, body=body, on_end=on_end)
+
+    def _fail(self, end: Lost | Written) -> None:
+        assert isinstance(end, Lost), "a request with a response"
+        if not self.response.done():
+            self.response.set_exception(end.error.fresh())

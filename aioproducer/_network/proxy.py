@@ -18,9 +18,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
-from aioproducer._network.address_race import AddressRace, direct
-from aioproducer._network.addresses import interleaved, look_up
-from aioproducer._network.places import place_text
+from aioproducer._network.addresses import AddressRace, direct, interleaved, look_up, place_text
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import AuthenticationError, BrokerConnectionError
 
@@ -103,12 +101,7 @@ Exchange: TypeAlias = Generator[Step, bytes, None]
 
 
 def ask(proxy: Proxy, host: str, port: int) -> Exchange:
-    """Ask for a connection.
-
-    Raises:
-        ProxyError: the proxy refuses, or is none.
-        ProxyAuthenticationError: the proxy refuses the user, or wants one.
-    """
+    """Ask for a connection; ProxyError or ProxyAuthenticationError if the proxy refuses, or is none."""
     return _ask_http(proxy, host, port) if proxy.scheme == HTTP else _ask_socks5(proxy, host, port)
 
 
@@ -295,9 +288,7 @@ async def connect_through(
 ) -> asyncio.Protocol:
     """Connect to a broker through a proxy, and return the protocol that `make` creates; the caller limits the time.
 
-    Raises:
-        ProxyError: the proxy cannot be reached, refuses, or is none.
-        ProxyAuthenticationError: the proxy refuses the user, or wants one.
+    Raises ProxyError or ProxyAuthenticationError, as `ask`, and if the proxy cannot be reached.
     """
     try:
         found = await look_up(loop, proxy.host, proxy.port)

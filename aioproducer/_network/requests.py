@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 class PendingCalls:
-    """Calls of one producer that wait for answers of brokers.
-
-    Args:
-        refuse: raises the error of a call after the producer has closed or failed.
-    """
+    """Calls of one producer that wait for answers of brokers; `refuse` raises the error of one that has ended."""
 
     __slots__ = ("_is_ended", "_open", "_refuse")
 

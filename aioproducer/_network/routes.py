@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeAlias
 
-from aioproducer._network.places import parse_place, place_text
+from aioproducer._network.addresses import parse_place, place_text
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.errors import BrokerConnectionError
 

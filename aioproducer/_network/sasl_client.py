@@ -11,25 +11,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aioproducer._protocol.sasl.exchange import Exchange, exchange
-from aioproducer._protocol.sasl.gssapi import Gssapi
-from aioproducer._protocol.sasl.oauthbearer import OAuthBearer
-from aioproducer._protocol.sasl.plain import Plain
-from aioproducer._protocol.sasl.scram import Scram
-from aioproducer._protocol.sasl.steps import (
+from aioproducer._protocol.sasl_exchange import (
     BearerWanted,
+    Exchange,
     Mechanism,
     PasswordWanted,
     SaltedPasswordWanted,
     TicketWanted,
     Work,
+    exchange,
 )
-from aioproducer._threads.off_loop import run_in_thread
+from aioproducer._protocol.sasl_mechanisms import Gssapi, OAuthBearer, Plain, Scram
+from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import AuthenticationError, CredentialsError, TicketError, TokenError
 from aioproducer.security import Secret
 
 if TYPE_CHECKING:
-    from aioproducer._network.tickets import TicketCache
+    from aioproducer._network.kerberos import TicketCache
     from aioproducer._network.token_cache import TokenCache
     from aioproducer._protocol.api_versions import ApiVersions
 
@@ -58,8 +56,6 @@ class SaslClient:
     """Shared by all connections of a producer.
 
     Args:
-        settings: of the configuration.
-        loop: of the producer.
         tokens: for OAUTHBEARER.
         tickets: for GSSAPI.
         nonce: returns text that it never returns again.
@@ -95,17 +91,7 @@ class SaslClient:
         return self.settings.username if self.tickets is None else self.tickets.user
 
     def exchange(self, host: str, versions: ApiVersions, *, repeats: bool = False, is_patient: bool = True) -> Exchange:
-        """Return a new exchange with a broker.
-
-        Args:
-            host: of the broker, as the cluster advertises it.
-            versions: of the broker.
-            repeats: whether the connection is authenticated already.
-            is_patient: whether each answer is awaited before the next request.
-
-        Raises:
-            ConfigurationError: the settings cannot be read again.
-        """
+        """Return a new exchange, as `exchange` does; ConfigurationError if the settings cannot be read again."""
         if self._read_again is not None:
             self.settings = self._read_again()
         return exchange(self._mechanism(host), versions, repeats=repeats, is_patient=is_patient)
@@ -135,11 +121,7 @@ class SaslClient:
         return None
 
     async def carry_out(self, wish: Wish) -> object:
-        """Return the result of a step.
-
-        Raises:
-            AuthenticationError: it has failed.
-        """
+        """Return the result of a step, or raise AuthenticationError."""
         if isinstance(wish, PasswordWanted):
             return await self._ask_password()
         if isinstance(wish, BearerWanted):

@@ -25,18 +25,33 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.connection import BrokerConnection, ConnectionState, IdleConnectionError, OnClosed
+from aioproducer._network.connection import (
+    BrokerConnection,
+    ConnectionState,
+    IdleConnectionError,
+    OnClosed,
+    whole_request,
+)
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.framing import ResponseOutOfOrderError
-from aioproducer._protocol.response_limits import SMALL_RESPONSE
-from aioproducer._protocol.sasl.exchange import Exchange, RefusedError, Session
-from aioproducer._protocol.sasl.steps import BearerWanted, NextResponse, PasswordWanted, Send, Step, TicketWanted, Work
+from aioproducer._protocol.messages import SMALL_RESPONSE
+from aioproducer._protocol.sasl_exchange import (
+    BearerWanted,
+    Exchange,
+    NextResponse,
+    PasswordWanted,
+    RefusedError,
+    Send,
+    Session,
+    Step,
+    TicketWanted,
+    Work,
+)
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, PrincipalChangedError
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, TimerHandle
     from aioproducer._network.sasl_client import Place, SaslClient, Wish
-    from aioproducer._protocol.messages import HandshakeRequest
 
 EARLIEST_FRACTION: Final = 0.85  # of a session's lifetime, after which a request authenticates again; as in Kafka
 LATEST_FRACTION: Final = 0.95
@@ -56,15 +71,7 @@ class _Phase(enum.Enum):
 
 
 class SaslConnection(BrokerConnection):
-    """A connection to a SASL listener.
-
-    Args:
-        context: shared by all connections.
-        label: names the broker in errors.
-        on_closed: called once, after all requests have ended.
-        place: host and port as the cluster advertises them.
-        sasl: shared by all connections.
-    """
+    """A connection to a SASL listener; `place` is host and port as the cluster advertises them."""
 
     def __init__(
         self, context: NetworkContext, label: str, on_closed: OnClosed, *, place: Place, sasl: SaslClient
@@ -226,23 +233,14 @@ class SaslConnection(BrokerConnection):
         self.missing = f"the broker has not answered the authentication with {self._sasl.mechanism}"
         now = self._context.loop.time()
         for each in step.requests:
-            request = self._outgoing(each)
+            request = whole_request(each.api, each.version, body=each.body, on_end=self._take_answer)
+            request.largest_response = SMALL_RESPONSE
             super().send(request)
             self._token_end = request.end
         if step.is_last:
             self._token_sent_at = now
             self._phase = _Phase.BEHIND
             self._context.events.wake()  # for batches that found the connection silent: they need not await the answer
-
-    def _outgoing(self, step: HandshakeRequest) -> OutgoingRequest:
-        return OutgoingRequest(
-            api_key=step.api.key,
-            version=step.version,
-            flexible=step.api.is_flexible(step.version),
-            buffers=[step.body],
-            on_end=self._take_answer,
-            largest_response=SMALL_RESPONSE,
-        )
 
     def _take_answer(self, end: RequestEnd) -> None:
         if not isinstance(end, Answered):

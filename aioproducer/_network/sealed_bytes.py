@@ -30,12 +30,7 @@ class SealedBytes:
         self._plain_bytes = 0  # of all chunks
 
     def add(self, sealed: Sequence[bytes], plain_bytes: int) -> None:
-        """Note ciphertext that is handed over now.
-
-        Args:
-            sealed: in pieces.
-            plain_bytes: in it; 0 if it is something else than what the user of the connection wrote.
-        """
+        """Note ciphertext that is handed over now; without `plain_bytes` it is not of the user of the connection."""
         start = self._handed
         self._handed += sum(map(len, sealed))
         layout = _layout(sealed, plain_bytes) if plain_bytes else None
@@ -44,11 +39,7 @@ class SealedBytes:
             self._plain_bytes += plain_bytes
 
     def unsent(self, held: int) -> int:
-        """Return the plaintext of all records that have not left as a whole.
-
-        Args:
-            held: ciphertext that the transport holds.
-        """
+        """Return the plaintext of all records that have not left as a whole, if the transport holds this ciphertext."""
         gone = self._handed - held
         chunks = self._chunks
         while chunks and chunks[0].end <= gone:

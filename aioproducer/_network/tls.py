@@ -249,7 +249,6 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
     """The protocol below TLS: does the handshake, then calls the protocol above; made by `TlsClient.wrap`.
 
     Args:
-        context: of OpenSSL.
         attempt: what the texts of errors need to know, and the name that is checked.
         make: creates the protocol above, when the handshake is done.
     """
@@ -399,7 +398,7 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
             self._raw.close()
 
 
-class _Look(InnerProtocol):
+class _Look(asyncio.Protocol):
     """Takes the names of the certificate, and closes."""
 
     names: tuple[str, ...] = ()
@@ -410,17 +409,8 @@ class _Look(InnerProtocol):
         self.names = (*names[:MOST_NAMES], *["..."] * (len(names) > MOST_NAMES))
         cast("asyncio.Transport", transport).abort()
 
-    def data_received(self, data: bytes) -> None: ...
-
-    def eof_received(self) -> bool | None: ...
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-    def connection_lost(self, exc: Exception | None) -> None: ...
-
-    def retire_worn(self) -> None: ...
+    def retire_worn(self) -> None:
+        pass
 
 
 async def _names_at(

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from aioproducer._network.address_race import text_of
+from aioproducer._network.addresses import text_of
 from aioproducer._network.tls import InnerProtocol, TlsProtocol
 from aioproducer._network.tls_errors import TlsAttempt
-from aioproducer._threads.off_loop import run_in_thread
+from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
-from aioproducer.security._stores.files import KeyStore, TrustStore
+from aioproducer.security._stores import KeyStore, TrustStore
 from aioproducer.security._tls_context import TlsContext, TlsRules, build_context, types_that_differ
 
 if TYPE_CHECKING:
@@ -59,10 +59,8 @@ class TlsClient:
     """Makes connections TLS. `prepare` comes before `wrap`, for each connection.
 
     Args:
-        rules: versions, ciphers, name check.
         stores: whom to trust, and our own certificate.
-        source: takes the place of both.
-        log: of the producer.
+        source: takes the place of rules and stores.
     """
 
     def __init__(self, rules: TlsRules, stores: StoreOptions, source: ContextSource | None, *, log: EventLog) -> None:
@@ -107,7 +105,6 @@ class TlsClient:
         """Return a function that makes the protocol below TLS, which makes the one above by `make`.
 
         Args:
-            make: of the protocol above.
             host: whose name is checked: the one that the cluster advertises.
 
         Raises:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from aioproducer._protocol.sasl.oauthbearer import check_extensions, check_token, claims_of, describe_claims, time_claim
-from aioproducer._protocol.sasl.steps import Bearer
+from aioproducer._protocol.sasl_exchange import Bearer
+from aioproducer._protocol.sasl_mechanisms import check_extensions, check_token, claims_of, describe_claims, time_claim
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import AuthenticationError, TokenError
 from aioproducer.security import Token, TokenProvider
@@ -50,16 +50,7 @@ class _Kept(NamedTuple):
 
 
 class TokenCache:
-    """Asks the provider, at most once at a time.
-
-    Args:
-        provider: of the user.
-        settings: of the configuration.
-        loop: of the producer.
-        wall_clock: seconds since the epoch.
-        random: for the jitter.
-        log: for renewals that fail.
-    """
+    """Asks the user's provider, at most once at a time; `wall_clock` returns seconds since the epoch."""
 
     def __init__(
         self,
@@ -100,11 +91,7 @@ class TokenCache:
         return self._kept.bearer
 
     async def token(self) -> Bearer:
-        """Return a valid token, and fetch it first if there is none.
-
-        Raises:
-            TokenError: there is none.
-        """
+        """Return a valid token, fetched first if there is none, or raise TokenError."""
         current = self.current()
         if current is not None:
             return current

@@ -39,8 +39,6 @@ class WriteStream:
     """Writes requests to a transport, sets its socket options, and ends requests that have no response.
 
     Args:
-        context: shared by all connections.
-        transport: of this connection.
         on_all_written: called when no request without a response is left.
         on_stall: called with a text when no byte has left for `request_timeout_ms`.
     """

@@ -15,7 +15,7 @@ from aioproducer._accumulator.partition_queue import RecordDeadline
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.record_pipeline import RecordArguments
-from aioproducer._producer.call_deadline import CallDeadline
+from aioproducer._producer.arguments import CallDeadline
 from aioproducer.errors import BufferFullError, KafkaError, MetadataNotReadyError, Outcome
 from aioproducer.records import check_deadline, normalize_headers
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer._native.record_pipeline import RecordPipeline
+    from aioproducer._producer.record_hooks import UnfinishedRecord
     from aioproducer._producer.runtime import ProducerRuntime
-    from aioproducer._producer.unfinished_record import UnfinishedRecord
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
@@ -34,30 +34,15 @@ TakenT = TypeVar("TakenT")
 
 
 class Admission:
-    """Admits records of a running producer.
-
-    Args:
-        check: called before each append, which for `enqueue` happens when it is awaited; raises if no records are
-            taken.
-    """
+    """Admits records of a running producer; before each append `check` is called, and raises if none are taken."""
 
     def __init__(self, running: ProducerRuntime, check: Callable[[], object] | None = None) -> None:
         self._running = running
         self._check = check
 
     @property
-    def runs_code_of_the_user(self) -> bool:
-        """Whether the producer has interceptors, serializers or a partitioner."""
-        return self.pipeline.has_hooks
-
-    @property
     def pipeline(self) -> RecordPipeline:
-        """Pipeline that runs the user's code and appends records."""
         return self._running.record_hooks.pipeline
-
-    @property
-    def runs_serializers(self) -> bool:
-        return self.pipeline.key_serializer is not None or self.pipeline.value_serializer is not None
 
     def take(self, *arguments: *AppendArguments) -> Delivery | RecordArguments | UnfinishedRecord:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
@@ -96,17 +81,7 @@ class Admission:
     async def enqueue(
         self, taken: Delivery | RecordArguments | UnfinishedRecord, deadline: RecordDeadline | None = None
     ) -> Delivery:
-        """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn.
-
-        Args:
-            taken: a record to append, or the delivery of an appended one.
-            deadline: of a record that is not appended yet.
-
-        Raises:
-            SerializationError: an awaited serializer failed, or did not end within `max_block_ms`.
-            MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
-            BufferTimeoutError: no room within `max_block_ms`.
-        """
+        """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn."""
         if not isinstance(taken, (Delivery, RecordArguments)):
             taken = self.limited(await taken.finish(*self._bound(deadline), self._check_open), deadline)
         if isinstance(taken, RecordArguments):
@@ -145,12 +120,7 @@ class Admission:
         return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
 
     def send_nowait(self, taken: Delivery | RecordArguments, deadline: RecordDeadline | None = None) -> Delivery:
-        """Append a record without waiting for anything.
-
-        Raises:
-            MetadataNotReadyError: the topic is not known yet; it is being asked for.
-            BufferFullError: no room, or other records wait for it.
-        """
+        """Append a record without waiting for anything."""
         if isinstance(taken, RecordArguments):
             delivery = self._try_append(taken)
             if delivery is None:
@@ -165,10 +135,7 @@ class Admission:
     def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
         """Fail records of a call that continues; the next flush raises the error, unless the result is read.
 
-        An open transaction must be aborted, as after any failed record.
-
-        Args:
-            is_open: returns whether their transaction is still open.
+        A transaction must be aborted if it `is_open`, as after any failed record.
         """
         running = self._running
         result = running.new_result()

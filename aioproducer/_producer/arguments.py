@@ -1,17 +1,20 @@
-"""Arguments of public methods: offsets and groups checked, and copies for calls that another thread carries out."""
+"""Arguments of public methods: offsets and groups checked, and copies and deadlines for calls on another thread."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import ItemsView, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, cast
 
 from aioproducer._shown_values import shown
+from aioproducer.errors import DeliveryTimeoutError, Outcome
 from aioproducer.records import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     TopicPartition,
+    check_deadline,
     check_partition,
     check_text,
     check_topic_name,
@@ -19,7 +22,6 @@ from aioproducer.records import (
 
 if TYPE_CHECKING:
     from aioproducer._native.append import Headers
-
 
 OffsetArgument: TypeAlias = int | tuple[int, str]
 """The next offset to read, alone or with a text that the group's coordinator keeps."""
@@ -48,8 +50,7 @@ def offsets_of(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
 def partitions_of_group(partitions: object) -> list[TopicPartition]:
     """Return the partitions whose offsets are asked for, each once."""
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
-        text = f"partitions must be an iterable of (topic, partition), not {type(partitions).__name__}"
-        raise TypeError(text)
+        raise TypeError(f"partitions must be an iterable of (topic, partition), not {type(partitions).__name__}")
     return list({_topic_partition("partitions", given): None for given in partitions})
 
 
@@ -57,20 +58,17 @@ def group_of(group: object) -> ConsumerGroupMetadata:
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)
     if not isinstance(group, ConsumerGroupMetadata):
-        text = f"group must be a group id or ConsumerGroupMetadata, not {type(group).__name__}"
-        raise TypeError(text)
+        raise TypeError(f"group must be a group id or ConsumerGroupMetadata, not {type(group).__name__}")
     return group
 
 
 def _topic_partition(what: str, given: object) -> TopicPartition:
     if not isinstance(given, tuple) or len(given) != _PAIR:
-        text = f"{what} must be (topic, partition), not {type(given).__name__}"
-        raise TypeError(text)
+        raise TypeError(f"{what} must be (topic, partition), not {type(given).__name__}")
     topic, partition = given
     check_topic_name(topic)
     if partition is None:
-        text = f"{what} must be (topic, partition): the partition is None"
-        raise TypeError(text)
+        raise TypeError(f"{what} must be (topic, partition): the partition is None")
     check_partition(partition)
     return TopicPartition(topic, partition)
 
@@ -78,11 +76,9 @@ def _topic_partition(what: str, given: object) -> TopicPartition:
 def _offset(given: object, topic_partition: object) -> OffsetAndMetadata:
     offset, metadata = given if isinstance(given, tuple) and len(given) == _PAIR else (given, "")
     if not isinstance(offset, int) or isinstance(offset, bool):
-        text = f"the offset of {topic_partition} must be an int, or (int, str), not {type(given).__name__}"
-        raise TypeError(text)
+        raise TypeError(f"the offset of {topic_partition} must be an int, or (int, str), not {type(given).__name__}")
     if not 0 <= offset <= _MAX_OFFSET:
-        text = f"the offset of {topic_partition} must be between 0 and {_MAX_OFFSET}, not {shown(offset)}"
-        raise ValueError(text)
+        raise ValueError(f"the offset of {topic_partition} must be between 0 and {_MAX_OFFSET}, not {shown(offset)}")
     check_text(f"the metadata of {topic_partition}", metadata)
     return OffsetAndMetadata(offset, metadata)
 
@@ -117,3 +113,49 @@ def mark_as_coroutine_functions(*functions: object) -> None:
             inspect.markcoroutinefunction(function)
         else:
             function.__dict__["_is_coroutine"] = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+class CallDeadline(float):
+    """Seconds as given, for the `deadline` of a send method, with the time at which they are over.
+
+    The event loop comes to the record later; errors name the seconds that the user gave.
+    """
+
+    __slots__ = ("at",)
+
+    at: float  # `time.monotonic`
+
+    @classmethod
+    def of(cls, seconds: float, delivery_timeout_ms: int) -> CallDeadline:
+        """Let a deadline count from now; checks that it is a number of seconds up to `delivery_timeout_ms`."""
+        check_deadline(seconds, delivery_timeout_ms)
+        deadline = cls(seconds)
+        deadline.at = time.monotonic() + seconds
+        return deadline
+
+    @property
+    def left_s(self) -> float:
+        return self.at - time.monotonic()
+
+    def over(self) -> DeliveryTimeoutError:
+        """Return the error of a record that the producer did not get in time."""
+        text = (
+            f"deadline={self:g} was over before the event loop came to the record: earlier records wait for "
+            "their topic or for room, or the loop was busy"
+        )
+        return DeliveryTimeoutError(text, outcome=Outcome.NOT_WRITTEN)
+
+
+def limits_of(deadline: float | None) -> dict[str, float]:
+    """Return a deadline as an argument of a send method that a subclass may have overridden without it."""
+    return {} if deadline is None else {"deadline": deadline}
+
+
+def from_call(seconds: float | None, delivery_timeout_ms: int) -> float | None:
+    """Let a deadline count from now; an invalid one stays, and is refused when the record is sent."""
+    if seconds is None:
+        return None
+    try:
+        return CallDeadline.of(seconds, delivery_timeout_ms)
+    except (TypeError, ValueError):
+        return seconds

@@ -50,12 +50,9 @@ class ArrowRecords:
     Args:
         data: a pyarrow `RecordBatch`, `Table` or `RecordBatchReader`, or what exports itself by `__arrow_c_stream__`
             or `__arrow_c_array__` (a polars or pandas frame, a DuckDB result).
-        names: of the columns.
 
     Raises:
-        ModuleNotFoundError: pyarrow is not installed.
-        TypeError: data is none of that, or a column is of a type that its part cannot have; names it.
-        ValueError: there is no such column, or two of the name.
+        ModuleNotFoundError, TypeError, ValueError: as `SendMethods.send_arrow`.
     """
 
     def __init__(self, data: object, names: ColumnNames) -> None:

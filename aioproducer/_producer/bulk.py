@@ -1,4 +1,4 @@
-"""`send_many`: appends many records, and its result.
+"""`send_many`: makes rows of its columns, appends them, and gathers the result.
 
 Records are appended as single ones are, many of them in one native call (`_native/append_many.pyx`). One object holds
 the result of all: how many were delivered, the range of offsets in each partition, and the error of each other record.
@@ -7,10 +7,12 @@ the result of all: how many were delivered, the range of offsets in each partiti
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aioproducer._sender.completion import error_of_refused
 from aioproducer.errors import (
@@ -25,7 +27,6 @@ from aioproducer.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from typing import TypeAlias
 
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import BulkAppend, Row, Share
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     EnqueueRow: TypeAlias = Callable[[object, object, int | None, int | None, Headers | None], Awaitable[Delivery]]
     FailUnseen: TypeAlias = Callable[[KafkaError, int], BatchResult]
+    Column: TypeAlias = Iterable[object] | AsyncIterable[object]
 
 _OF_ALL_BEHIND: Final = (IllegalStateError, TransactionError, MetadataTimeoutError, BufferTimeoutError)
 """Errors that the records behind one would meet too."""
@@ -95,7 +97,6 @@ class BulkDelivery:
     __slots__ = ("_deliveries", "_followed", "_refused", "_shares", "_unseen")
 
     def __init__(self, shares: list[Share] | None = None) -> None:
-        """Begin without records; `shares` is filled as records are appended."""
         self._shares = [] if shares is None else shares
         self._deliveries: dict[int, Delivery] = {}
         self._followed: dict[Share, Delivery] = {}  # one per share, however often it is awaited
@@ -226,9 +227,7 @@ async def append_all(
 
     Raises:
         IllegalStateError: the producer takes no more records, and has accepted none of these.
-        KafkaError: raised by the iterator of rows; errors of rows are in the result.
-        TypeError: as KafkaError.
-        ValueError: as KafkaError.
+        KafkaError, TypeError, ValueError: raised by the iterator of rows; errors of rows are in the result.
     """
     bulk = BulkDelivery(many.shares)
     admitting = _Admitting(bulk, enqueue, fail_unseen)
@@ -255,16 +254,7 @@ async def append_all(
 async def enqueue_all(
     rows: Iterable[Row] | AsyncIterator[Row], enqueue: EnqueueRow, *, fail_unseen: FailUnseen
 ) -> BulkDelivery:
-    """Enqueue records one after another; a refused one does not stop the others.
-
-    Args:
-        rows: the arguments for each.
-        enqueue: takes one row.
-        fail_unseen: as `append_all`.
-
-    Raises:
-        IllegalStateError: the producer takes no more records, and has accepted none of these.
-    """
+    """Enqueue records one after another, with arguments and errors as `append_all`; a refused one stops no other."""
     bulk = BulkDelivery()
     admitting = _Admitting(bulk, enqueue, fail_unseen)
     if isinstance(rows, AsyncIterator):
@@ -317,11 +307,7 @@ class _Admitting:
             await asyncio.sleep(0)
 
     def refuse(self, position: int, error: KafkaError | TypeError | ValueError) -> None:
-        """Note the error of a row.
-
-        Raises:
-            IllegalStateError: no row was accepted, and none will be.
-        """
+        """Note the error of a row; raises it if no row was accepted, and none will be."""
         if isinstance(error, IllegalStateError) and not self._bulk.accepted:
             raise error
         refused = error_of_refused(error)
@@ -375,3 +361,116 @@ class _AllDone:
         self._left -= 1
         if not self._left and not self.reached.done():
             self.reached.set_result(None)
+
+
+# The rows
+
+_MISSING: Final = object()
+_UNEQUAL: Final = re.compile(r"zip\(\) argument (\d+) is (shorter|longer) than ")
+
+
+class CommonParts(NamedTuple):
+    """The parts that all records of a call have in common."""
+
+    partition: int | None
+    timestamp: int | None
+    headers: Headers | None
+
+
+class Columns:
+    """The columns of one call, each with one item for each record; among the others, None is one that was not given.
+
+    Raises:
+        TypeError: a column is not an iterable, or is a mapping or a set.
+        ValueError: a part is given both for all records and for each.
+    """
+
+    def __init__(self, values: Column, common: CommonParts, others: Mapping[str, Column | None]) -> None:
+        given = {"values": values} | {name: column for name, column in others.items() if column is not None}
+        for name, column in given.items():
+            _check_column(name, column, may_be_async="values" in given and is_async(values))
+        for one, each in (("timestamp", "timestamps"), ("headers", "record_headers")):
+            if each in given and getattr(common, one) is not None:
+                raise ValueError(f"{one} is for all records and {each} for each of them: pass one of them")
+        self.is_async: bool = is_async(values)
+        self._given: dict[str, Column] = given
+        self._common = common
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows, of iterables; a column with more or fewer items than the values is a `ValueError`."""
+        partition, timestamp, headers = self._common
+        given = [column for column in self._given.values() if isinstance(column, Iterable)]
+        if len(given) == 1:
+            return zip(given[0], repeat(None), repeat(partition), repeat(timestamp), repeat(headers), strict=False)
+        return map(self._row_maker(), self._zipped(given))
+
+    async def async_rows(self) -> AsyncIterator[Row]:
+        """Yield the rows, item by item, of columns that may be asynchronous; errors as `rows`."""
+        row_of, number = self._row_maker(), 0
+        given = self._given.values()
+        iterators = [aiter(each if isinstance(each, AsyncIterable) else _as_async(each)) for each in given]
+        while True:
+            parts = [await anext(iterator, _MISSING) for iterator in iterators]
+            if parts[0] is _MISSING and all(part is _MISSING for part in parts):
+                return
+            for name, part in zip(self._given, parts, strict=True):
+                if (part is _MISSING) is not (parts[0] is _MISSING):
+                    raise _unequal(name, number, is_shorter=part is _MISSING)
+            yield row_of(tuple(parts))
+            number += 1
+
+    def _zipped(self, given: list[Iterable[object]]) -> Iterator[tuple[object, ...]]:
+        rows, number = zip(*given, strict=True), 0
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except ValueError as error:
+                if (found := _UNEQUAL.match(str(error))) is None:
+                    raise  # of the user's own iterator
+                raise _unequal([*self._given][int(found[1]) - 1], number, is_shorter=found[2] == "shorter") from None
+            yield row
+            number += 1
+
+    def _row_maker(self) -> Callable[[tuple[object, ...]], Row]:
+        """Return a function that makes a row of one item of each column."""
+        constants: tuple[object, ...] = (None, *self._common)
+        names = [*self._given]
+        columns = ("keys", "partitions", "timestamps", "record_headers")
+        indexes = [names.index(name) if name in names else len(names) + index for index, name in enumerate(columns)]
+        key, partition, timestamp, headers = indexes
+
+        def row_of(parts: tuple[object, ...]) -> Row:
+            parts += constants
+            return parts[0], parts[key], parts[partition], parts[timestamp], parts[headers]  # type: ignore[return-value]  # as above
+
+        return row_of
+
+
+def is_async(column: object) -> bool:
+    return isinstance(column, AsyncIterable) and not isinstance(column, Iterable)
+
+
+def _unequal(name: str, number: int, *, is_shorter: bool) -> ValueError:
+    which, other = (name, "values") if is_shorter else ("values", name)
+    return ValueError(f"{name} must be as many as values: there are {number} {which}, and more {other}")
+
+
+async def _as_async(column: Iterable[object]) -> AsyncIterator[object]:
+    for item in column:
+        yield item
+
+
+def _check_column(name: str, column: object, *, may_be_async: bool) -> None:
+    if may_be_async and is_async(column):
+        return
+    if is_async(column):
+        raise TypeError(f"{name} may be an asynchronous iterable if values are one too, got {type(column).__name__}")
+    if isinstance(column, (str, bytes, bytearray, memoryview)) or not isinstance(column, Iterable):
+        raise TypeError(f"{name} must be an iterable of {name}, one for each record, got {type(column).__name__}")
+    kind = type(column).__name__
+    if isinstance(column, Mapping):  # its keys alone would be sent
+        raise TypeError(f"{name} must be an iterable of {name}, not a {kind}: pass values=d.values(), keys=d.keys()")
+    if isinstance(column, (set, frozenset)):  # results are by position, and a set has none
+        raise TypeError(f"{name} must be in order, not a {kind}: pass a list")

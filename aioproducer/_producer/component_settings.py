@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.batch_options import BatchOptions
 from aioproducer._accumulator.open_batches import AccumulatorSettings
+from aioproducer._accumulator.partition_queue import BatchOptions
 from aioproducer._accumulator.wait_queues import WaitingLimits
-from aioproducer._network.context import ConnectionSecurity, NetworkSettings
+from aioproducer._network.context import NetworkSettings
 from aioproducer._network.metadata_refresher import MetadataSettings
 from aioproducer._network.routes import Routes
 from aioproducer._protocol.compression import CompressionType
@@ -19,9 +19,6 @@ from aioproducer.config._network_types import read_proxy
 from aioproducer.security import Secret
 
 if TYPE_CHECKING:
-    from aioproducer._logs import EventLog
-    from aioproducer._network.sasl_client import SaslClient
-    from aioproducer._network.tls_client import TlsClient
     from aioproducer.config import ProducerConfig
 
 BATCHES_IN_BUFFER: Final = 16
@@ -40,22 +37,18 @@ def accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
     buffer = config.buffer_memory
     max_record_size = min(config.max_request_size, buffer // 4 * 3)
     limited_by_request = max_record_size == config.max_request_size
+    is_adaptive = config.partitioner_adaptive_partitioning_enable
     return AccumulatorSettings(
         batch_size=min(config.batch_size, buffer // 4, max(buffer // BATCHES_IN_BUFFER, SMALL_BATCH)),
         max_record_size=max_record_size,
         max_record_option="max_request_size" if limited_by_request else "buffer_memory",
         max_in_flight=config.max_in_flight_requests_per_connection if config.enable_idempotence else 1,
         max_request_size=config.max_request_size,
-        is_adaptive=config.partitioner_adaptive_partitioning_enable,
-        availability_timeout_s=_availability_timeout_s(config),
+        is_adaptive=is_adaptive,
+        availability_timeout_s=config.partitioner_availability_timeout_ms / 1000 if is_adaptive else 0.0,  # as in Kafka
         rack=config.client_rack if config.partitioner_rack_aware else None,
         is_transactional=config.transactional_id is not None,
     )
-
-
-def _availability_timeout_s(config: ProducerConfig) -> float:
-    is_adaptive = config.partitioner_adaptive_partitioning_enable
-    return config.partitioner_availability_timeout_ms / 1000 if is_adaptive else 0.0  # as in Kafka
 
 
 def batch_options(config: ProducerConfig) -> BatchOptions:
@@ -94,39 +87,6 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
             uses_canonical_names=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         ),
     )
-
-
-def connection_security(config: ProducerConfig, log: EventLog, sasl: SaslClient | None) -> ConnectionSecurity | None:
-    """Return what connections do before the first request; None if plaintext, so no code of TLS is loaded."""
-    if config.security_protocol == "PLAINTEXT":
-        return None
-    tls = _tls_client(config, log) if config.security_protocol.endswith("SSL") else None
-    return ConnectionSecurity(tls=tls, sasl=sasl)
-
-
-def _tls_client(config: ProducerConfig, log: EventLog) -> TlsClient:
-    from aioproducer._network.tls_client import StoreOptions, TlsClient  # noqa: PLC0415  # only with TLS
-    from aioproducer.security._tls_context import TlsRules  # noqa: PLC0415  # as above
-
-    rules = TlsRules(
-        enabled_protocols=config.ssl_enabled_protocols,
-        protocol=config.ssl_protocol,
-        cipher_suites=config.ssl_cipher_suites,
-        checks_name=bool(config.ssl_endpoint_identification_algorithm),
-    )
-    stores = StoreOptions(
-        truststore_location=config.ssl_truststore_location,
-        truststore_type=config.ssl_truststore_type,
-        truststore_certificates=config.ssl_truststore_certificates,
-        truststore_password=config.ssl_truststore_password,
-        keystore_location=config.ssl_keystore_location,
-        keystore_type=config.ssl_keystore_type,
-        keystore_key=config.ssl_keystore_key,
-        keystore_certificate_chain=config.ssl_keystore_certificate_chain,
-        keystore_password=config.ssl_keystore_password,
-        key_password=config.ssl_key_password,
-    )
-    return TlsClient(rules, stores, config.ssl_context, log=log)
 
 
 def metadata_settings(config: ProducerConfig) -> MetadataSettings:

@@ -17,7 +17,6 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer._logs import event_log
-from aioproducer._producer.explaining import explain
 from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
@@ -26,8 +25,8 @@ from aioproducer._producer.process_end import (
     watch_process,
 )
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
+from aioproducer._producer.record_hooks import UsedSerializers
 from aioproducer._producer.topic_options import OptionsByTopic
-from aioproducer._producer.used_serializers import UsedSerializers
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.records import check_topic_name
@@ -46,12 +45,7 @@ _ALIVE: Final[weakref.WeakSet[LifecycleMethods]] = weakref.WeakSet()
 
 
 class LifecycleMethods:
-    """Base class of `Producer`: start, flush and close.
-
-    Args:
-        config: checked.
-        made_at: file and line of the user's code that made it.
-    """
+    """Base class of `Producer`: start, flush and close; `made_at` is a file and line of the user's code."""
 
     _dropped_as: ClassVar = "producer"  # name in the warning about a producer that was dropped without a close
 
@@ -74,12 +68,7 @@ class LifecycleMethods:
         _ALIVE.add(self)
 
     def _use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
-        """Replace the sources of randomness and wall-clock time; on a loop in virtual time, runs are repeatable.
-
-        Args:
-            random: for jitter and partition choice.
-            wall_clock: milliseconds since the epoch, for records without a timestamp.
-        """
+        """Replace the sources of randomness and of the time in ms; on a loop in virtual time, runs are repeatable."""
         self._random = random
         self._wall_clock = wall_clock
         return self
@@ -133,18 +122,20 @@ class LifecycleMethods:
                 reason="brokers abort a transaction while its records may still be delivered",
             )
         from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of all imports
+        from aioproducer._producer.wiring import ProducerDependencies  # noqa: PLC0415  # as the runtime
 
-        running = ProducerRuntime(
-            self._config,
-            self._lifecycle,
+        dependencies = ProducerDependencies(
+            config=self._config,
             topic_options=self._topic_options,
+            loop=asyncio.get_running_loop(),
+            client_id=self._lifecycle.name,
             interceptors=InterceptorChain(self._config.interceptors, log),
-            serializers=self._serializers,
             random=self._random,
             wall_clock=self._wall_clock,
             log=log,
             classes=self._part_classes(),
         )
+        running = ProducerRuntime(dependencies, self._lifecycle, self._serializers)
         if self._config.enable_metrics_push:
             running.metrics_push = self._metrics_push(running, log)
         self._running = running
@@ -156,13 +147,12 @@ class LifecycleMethods:
         self._opened(running)
 
     def _part_classes(self) -> PartClasses:
-        """Return the classes of the runtime's parts."""
         from aioproducer._producer.wiring import PartClasses  # noqa: PLC0415  # as the runtime
 
         return PartClasses()
 
     def _metrics_push(self, running: ProducerRuntime, log: EventLog) -> MetricsPush:
-        from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
+        from aioproducer._producer.metrics import read_metrics  # noqa: PLC0415  # only then
         from aioproducer._producer.metrics_push import MetricsPush  # noqa: PLC0415  # as above
 
         labels = {"transactional_id": self._config.transactional_id, "client_rack": self._config.client_rack}
@@ -215,7 +205,7 @@ class LifecycleMethods:
             except TimeoutError:
                 left = running.generations.unfinished
                 if left:  # else the last one ended in the same turn of the event loop
-                    why = explain(running, self._lifecycle).summary
+                    why = running.explain().summary
                     text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout:g} s: {why}"
                     raise TimeoutError(text) from None
             error = await running.completion.take_error(failed)
@@ -244,13 +234,10 @@ class LifecycleMethods:
         """
         if topic is not None:
             check_topic_name(topic)
-        running = self._running
-        if running is None or not self._is_closing_here(running):
+        running, is_closing = self._running, self._lifecycle.state is ProducerState.CLOSING
+        if running is None or not (is_closing and running.appender.own_loop.is_here()):
             running = self._open_running()
         return running.purge(topic)
-
-    def _is_closing_here(self, running: ProducerRuntime) -> bool:
-        return self._lifecycle.state is ProducerState.CLOSING and running.appender.own_loop.is_here()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise: the rest fails
         """Deliver accepted records, then close connections; a second call joins the first, and may shorten its time.
@@ -392,11 +379,10 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        text = (
+        raise IllegalStateError(
             "no asyncio event loop runs here: a Producer needs asyncio, and does not run on trio "
             '(anyio.run(..., backend="asyncio")); for code without an event loop there is BlockingProducer'
-        )
-        raise IllegalStateError(text) from None
+        ) from None
 
 
 def caller() -> str:

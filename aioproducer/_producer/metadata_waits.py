@@ -56,7 +56,7 @@ class MetadataWaits:
                 future.set_exception(error.fresh())
 
     def topic_refusal(self, topic: str) -> BrokerError | None:
-        """Return the error of a topic that brokers refuse to describe for good, else None."""
+        """Return the error of a topic that brokers refuse to describe for good."""
         code = self._metadata.topic_refusal(topic)
         if code is None:
             return None

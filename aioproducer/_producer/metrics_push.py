@@ -30,7 +30,7 @@ from aioproducer._protocol.telemetry_messages import (
     encode_get_telemetry_subscriptions_request,
     encode_push_telemetry_request,
 )
-from aioproducer._threads.off_loop import run_in_thread
+from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ class MetricsPush:
 
     Args:
         read: returns the current metrics; called in a thread.
-        resource: attributes of the producer.
         clock: milliseconds since 1970.
     """
 

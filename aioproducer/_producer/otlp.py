@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric as OtlpMetric
 
-from aioproducer._producer.metric_groups import OWN
-from aioproducer.metrics import HistogramValue, MetricKind
+from aioproducer.metrics import OWN, HistogramValue, MetricKind
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
@@ -50,12 +49,7 @@ class Encoded(NamedTuple):
 
 
 class MetricsEncoder:
-    """Encodes the metrics of one producer.
-
-    Args:
-        started_ns: since 1970; counters began then.
-        resource: attributes of the producer.
-    """
+    """Encodes the metrics of one producer, whose counters began at `started_ns` since 1970."""
 
     def __init__(self, started_ns: int, resource: Mapping[str, str]) -> None:
         self._started_ns = started_ns
@@ -66,9 +60,7 @@ class MetricsEncoder:
     ) -> Encoded:
         """Encode the metrics whose names begin with one of the prefixes.
 
-        Args:
-            is_delta: counters and histograms since the last reading, rather than since the start.
-            before: the readings of the last time.
+        Counters and histograms are since the readings `before`, or else since the start.
         """
         wanted = ("",) if prefixes == (ALL,) else prefixes
         payload = MetricsData()

@@ -48,11 +48,7 @@ def _run_hooks() -> None:
 
 
 def report_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -> None:
-    """Log an event at WARNING, and write a line to standard error, in case logging is not configured.
-
-    Args:
-        made_at: file and line that made the producer.
-    """
+    """Log an event at WARNING, and write a line to standard error, in case logging is not configured."""
     with contextlib.suppress(Exception):  # closed or replaced by the application
         sys.stderr.write(f"aioproducer: {text}\n")
         sys.stderr.flush()
@@ -61,7 +57,6 @@ def report_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -
 
 
 def in_words(records: int) -> str:
-    """Return "1 record was", "2 records were"."""
     return "1 record was" if records == 1 else f"{records:,} records were"
 
 

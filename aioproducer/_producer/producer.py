@@ -13,36 +13,32 @@ from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.wait_queues import still_unknown
 from aioproducer._producer.admission import Admission
-from aioproducer._producer.arguments import group_of, owned, owned_headers, partitions_of_group
-from aioproducer._producer.call_deadline import from_call
+from aioproducer._producer.arguments import from_call, group_of, limits_of, owned, owned_headers, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff
-from aioproducer._producer.handoff import NonBlockingEnqueue
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
 from aioproducer._producer.producer_state import check_timeout
-from aioproducer._producer.send_methods import SendMethods
-from aioproducer._producer.statistics import take_snapshot
-from aioproducer._producer.topic import limits_of
+from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import IllegalStateError
+from aioproducer.explanation import Explanation
 from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
     from typing import Unpack
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.arguments import GroupArgument
-    from aioproducer._producer.live_view import LiveView
+    from aioproducer._producer.metrics import LiveView
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
-    from aioproducer._transactions.prepared import PreparedTransaction
+    from aioproducer._transactions.states import PreparedTransaction
     from aioproducer.config import ProducerOptions, TopicOptions
-    from aioproducer.explanation import Explanation
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 
@@ -125,9 +121,25 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
         Raises:
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`.
+            BrokerError: brokers refuse to describe the topic.
         """
         check_topic_name(topic)
-        return await partitions_of(topic, open_running=self._open_running, max_block_ms=self._config.max_block_ms)
+        running = self._open_running()
+        max_block_ms = self._config.max_block_ms
+        deadline = running.loop.time() + max_block_ms / 1000
+        while (count := running.metadata.cluster.partition_count(topic)) is None:
+            running.metadata.add_topic(topic, running.loop.time())
+            error = running.metadata_waits.topic_refusal(topic)
+            if error is not None:
+                raise error
+            began_at = running.loop.time()
+            is_answered = await running.metadata_waits.next_answer(deadline)
+            running.measures.metadata_wait.record(running.loop.time() - began_at)
+            self._open_running()  # raises if closed or failed meanwhile
+            if not is_answered:
+                trouble = running.metadata_waits.topic_trouble(topic)
+                raise still_unknown(topic, f"max_block_ms={max_block_ms}", trouble)
+        return list(range(count))
 
     async def committed_offsets(
         self, group: GroupArgument, partitions: Collection[TopicPartition]
@@ -161,7 +173,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         """Return a frozen snapshot of counters and gauges; the fields' docs give Kafka's names."""
         if self._running is None:
             return ProducerStatistics(client_id=self._lifecycle.name)
-        return take_snapshot(self._running)
+        return self._running.statistics()
 
     def metrics(self) -> list[Metric]:
         """Return Kafka's metrics by name, group and tags, with histograms; callable from any thread.
@@ -170,7 +182,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         """
         if self._running is None:
             return []
-        from aioproducer._producer.kafka_metrics import read_metrics  # noqa: PLC0415  # only then
+        from aioproducer._producer.metrics import read_metrics  # noqa: PLC0415  # only then
 
         return read_metrics(self._running)
 
@@ -207,21 +219,17 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         Raises:
             TypeError, ValueError: an invalid topic name.
         """
-        from aioproducer._producer.explaining import explain  # noqa: PLC0415  # only then
-
         if topic is not None:
             check_topic_name(topic)
-        return explain(self._running, self._lifecycle, topic)
+        if self._running is None:
+            return Explanation(self._lifecycle.name, *self._lifecycle.state_and_note(is_started=False), ())
+        return self._running.explain(topic)
 
     def _view(self, *, explained: bool) -> LiveView:
-        """Return what readiness probes and the inspector show.
+        """Return what readiness probes and the inspector show; `explained`, also why each record waits."""
+        from aioproducer._producer.metrics import live_view  # noqa: PLC0415  # only then
 
-        Args:
-            explained: with the explanation of all that waits.
-        """
-        from aioproducer._producer.live_view import live_view  # noqa: PLC0415  # only then
-
-        return live_view(self._running, self._lifecycle, explained=explained)
+        return live_view(self._running, self._lifecycle, self.explain() if explained else None)
 
     def __repr__(self) -> str:
         """Show state and load in one line."""
@@ -266,33 +274,3 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
     def _use_options(self, topic: str, options: TopicOptions) -> None:
         self._topic_options.add(topic, options)
-
-
-async def partitions_of(topic: str, *, open_running: Callable[[], ProducerRuntime], max_block_ms: int) -> list[int]:
-    """Return the partitions of a topic, from the known cluster or else from the next metadata responses.
-
-    Args:
-        topic: its name was checked.
-        open_running: returns the parts of a producer that takes records; raises otherwise.
-        max_block_ms: limit of the wait.
-
-    Raises:
-        BrokerError: brokers refuse to describe the topic.
-        MetadataTimeoutError: the topic is still unknown.
-    """
-    running = open_running()
-    deadline = running.loop.time() + max_block_ms / 1000
-    while (count := running.metadata.cluster.partition_count(topic)) is None:
-        running.metadata.add_topic(topic, running.loop.time())
-        error = running.metadata_waits.topic_refusal(topic)
-        if error is not None:
-            raise error
-        began_at = running.loop.time()
-        is_answered = await running.metadata_waits.next_answer(deadline)
-        running.measures.metadata_wait.record(running.loop.time() - began_at)
-        open_running()  # raises if closed or failed meanwhile
-        if not is_answered:
-            trouble = running.metadata_waits.topic_trouble(topic)
-            late = still_unknown(topic, f"max_block_ms={max_block_ms}", trouble)
-            raise late
-    return list(range(count))

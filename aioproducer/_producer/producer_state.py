@@ -47,16 +47,13 @@ def check_timeout(timeout: object) -> None:
     if timeout is None:
         return
     if not isinstance(timeout, int | float) or isinstance(timeout, bool):
-        text = f"timeout must be a number of seconds or None, not {type(timeout).__name__}"
-        raise TypeError(text)
+        raise TypeError(f"timeout must be a number of seconds or None, not {type(timeout).__name__}")
     if not timeout >= 0:
-        text = f"timeout must be 0 or more seconds, not {timeout}"
-        raise ValueError(text)
+        raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
     try:
         float(timeout)
     except OverflowError as error:
-        text = "timeout must be a number of seconds that a float can hold, not so many"
-        raise ValueError(text) from error
+        raise ValueError("timeout must be a number of seconds that a float can hold, not so many") from error
 
 
 class ProducerStateMachine:
@@ -81,6 +78,20 @@ class ProducerStateMachine:
         self.cause = cause
         self.move_to(ProducerState.FAILED)
 
+    def state_and_note(self, *, is_started: bool) -> tuple[str, str]:
+        """Return the state, and why nothing can be sent in it; an empty text where records are taken or delivered."""
+        if self.is_forked:
+            text = "the producer was made before a fork: what waits is in the parent; create a new one in this process"
+            return "forked", text
+        note = ""
+        if self.state is ProducerState.CLOSED:
+            note = "the producer is closed: nothing waits"
+        elif not is_started:
+            note = "it is not started"
+        elif self.state is ProducerState.FAILED:
+            note = f"the producer has failed, and with it all that waited ({self.failure()})"
+        return self.state.value, note
+
     def failure(self) -> KafkaError:
         if isinstance(self.cause, KafkaError):
             return self.cause.fresh()
@@ -94,37 +105,27 @@ class ProducerStateMachine:
 
     def refuse_other_loop(self) -> NoReturn:
         """Refuse to start or close from another event loop than the producer's own."""
-        text = (
+        raise IllegalStateError(
             f"producer {self.name!r} belongs to the event loop that started it: start and close it there, or use a "
             "BlockingProducer for threads and scripts"
         )
-        raise IllegalStateError(text)
 
     def refuse_late(self, undelivered: str) -> NoReturn:
-        """Refuse to close when the producer's own loop is closed.
-
-        Args:
-            undelivered: "2 records were".
-        """
-        text = (
+        """Refuse to close when the producer's own loop is closed; `undelivered` is as "2 records were"."""
+        raise IllegalStateError(
             f"producer {self.name!r} belonged to an event loop that is closed, with which its connections were closed; "
             f"{undelivered} not delivered. Close a producer before its loop, as `async with` does"
         )
-        raise IllegalStateError(text)
 
     def check_may_start(self, *, is_closing: bool) -> None:
         """Refuse to start a producer that is closed or has failed."""
         if is_closing or self.state in {ProducerState.CLOSING, ProducerState.CLOSED}:
-            text = f"producer {self.name!r} was closed; make a new one"
-            raise ProducerClosedError(text)
+            raise ProducerClosedError(f"producer {self.name!r} was closed; make a new one")
         if self.state is ProducerState.FAILED:
             raise self.failure()
 
     def refuse(self, own_loop: OwnLoop | None = None) -> NoReturn:
-        """Raise the error of a call that the state refuses.
-
-        Args:
-            own_loop: where a started producer must be called.
+        """Raise the error of a call that the state refuses; a started producer must be called on its own loop.
 
         Raises:
             IllegalStateError: not started, forked, on another thread, or on another event loop.
@@ -132,27 +133,23 @@ class ProducerStateMachine:
             KafkaError: the cause, once failed.
         """
         if self.is_forked:
-            text = (
+            raise IllegalStateError(
                 f"producer {self.name!r} was made before a fork: its connections belong to the parent; "
                 "create a new producer in this process"
             )
-            raise IllegalStateError(text)
         if self.state in {ProducerState.NEW, ProducerState.STARTING}:
             text = f"producer {self.name!r} is not started: use `async with Producer(...)`, or await producer.start()"
             raise IllegalStateError(text)
         if self.state is ProducerState.FAILED:
             raise self.failure()
         if own_loop is not None and not own_loop.is_on_thread():
-            text = (
+            raise IllegalStateError(
                 f"producer {self.name!r} was called from another thread than its event loop's: use "
                 "producer.send_threadsafe(...), or a BlockingProducer for threads and scripts"
             )
-            raise IllegalStateError(text)
         if own_loop is not None and not own_loop.is_here() and self.state is ProducerState.RUNNING:
-            text = (
+            raise IllegalStateError(
                 f"producer {self.name!r} was called from another event loop than the one that started it: start one "
                 "producer on each loop, or give the fixture and its tests the same loop"
             )
-            raise IllegalStateError(text)
-        text = f"producer {self.name!r} is {self.state.value}: it takes no more records"
-        raise ProducerClosedError(text)
+        raise ProducerClosedError(f"producer {self.name!r} is {self.state.value}: it takes no more records")

@@ -1,28 +1,39 @@
-"""The rare paths of interceptors, serializers and partitioner: one fails, drops a record, or is to be notified.
+"""The user's code around records: interceptors, serializers and partitioner.
 
-`_native/record_pipeline.pyx` runs these hooks.
+`_native/record_pipeline.pyx` runs it for each record. Here are the rare paths: one fails, drops a record, is to be
+notified, or must be awaited.
 
-Source: KafkaProducer.doSend in Apache Kafka.
+Source: KafkaProducer.doSend, ClusterResourceListener and Serializer, which may block its caller, in Apache Kafka.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import inspect
 from asyncio import CancelledError
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.record_pipeline import RecordPipeline
-from aioproducer._producer.unfinished_record import UnfinishedRecord
-from aioproducer.errors import InvalidPartitionError, Outcome, RecordFilteredError
+from aioproducer.errors import (
+    ConfigurationError,
+    InvalidPartitionError,
+    KafkaError,
+    Outcome,
+    RecordFilteredError,
+    SerializationError,
+)
+from aioproducer.explanation import Waiting, WaitReason
 from aioproducer.partitioners import check_choice, native_hash
-from aioproducer.records import TopicPartition
+from aioproducer.records import TopicPartition, normalize_headers
 from aioproducer.serializers import PendingAwaitable, bind_serializer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aioproducer._logs import EventLog
     from aioproducer._native.append import RecordAppender
@@ -33,9 +44,10 @@ if TYPE_CHECKING:
     from aioproducer._sender.completion import Completion
     from aioproducer.cluster import Cluster
     from aioproducer.config import ProducerConfig
-    from aioproducer.errors import KafkaError
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.serializers import SerializerArgument
+
+    Refused = Callable[[str, int | None, object, Exception], None]
 
 
 class RecordHooks:
@@ -114,7 +126,7 @@ class RecordHooks:
         self._interceptors.on_error(topic_partition, error, headers if isinstance(headers, tuple) else ())
 
     def refused_later(self, record: RecordArguments, error: Exception) -> None:
-        """Do as `refused` for a record that had to wait, in the context of its call."""
+        """Notify as `refused`, of a record that had to wait, in the context of its call."""
         if record.context is not None and self._interceptors.listens:
             record.context.run(self.refused, record.topic, record.partition, record.headers, error)
 
@@ -139,11 +151,7 @@ class RecordHooks:
             self.refused(topic, partition, given, error)
 
     def refuse_pending(self, *parts: object) -> NoReturn:
-        """Refuse a record whose serializer is asynchronous: its call does not wait.
-
-        Raises:
-            SerializationError: always.
-        """
+        """Raise a `SerializationError`: a serializer is asynchronous, and the call does not wait."""
         pending = [part for part in parts if isinstance(part, PendingAwaitable)]
         for part in pending:
             part.close()
@@ -191,3 +199,249 @@ class RecordHooks:
 
 def _bound(option: str, serializer: SerializerArgument | None) -> BoundSerializer | None:
     return None if serializer is None else bind_serializer(option, serializer)
+
+
+# Records that wait for their serializers
+
+_PARTITION: Final = 3  # places among the arguments of `append_bytes`
+_HEADERS: Final = 5
+
+
+class UnfinishedRecord:
+    """A record whose serializers, or those of an earlier record of its topic, are awaited.
+
+    Args:
+        arguments: those of `append_bytes`.
+        refused: notifies the interceptors of its failure.
+        waiting: where it is while its call waits, in the order of the waits.
+    """
+
+    def __init__(  # noqa: PLR0917  # where it comes from, and where it goes
+        self,
+        pipeline: RecordPipeline,
+        arguments: tuple[object, ...],
+        refused: Refused,
+        waiting: dict[UnfinishedRecord, None],
+    ) -> None:
+        self.topic = str(arguments[0])
+        self._pipeline = pipeline
+        self._arguments = arguments
+        self._refused = refused
+        self._waiting = waiting
+        self._waits_for = ""
+        self._error: KafkaError | None = None  # given to `fail`
+        self._context = contextvars.copy_context()
+        self._before = pipeline.serializing.get(self.topic)
+        loop = asyncio.get_running_loop()
+        self._called_at = loop.time()
+        self._end: asyncio.Future[None] = loop.create_future()
+        pipeline.serializing[self.topic] = self._end
+
+    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
+        """Wait for the serializers and the records before it, and append it.
+
+        Args:
+            timeout_s: limit of the wait.
+            bound: where the limit comes from, for the error.
+            check: raises if no records are taken any more.
+
+        Raises:
+            SerializationError: a serializer failed, or the time is over.
+        """
+        try:
+            await self._serialize(timeout_s, bound)
+            check()
+            return self._context.run(self._pipeline.append_bytes, *self._arguments)  # type: ignore[arg-type]
+        finally:
+            self._leave()
+
+    async def _serialize(self, timeout_s: float, bound: str) -> None:
+        pending = [part for part in self._arguments if isinstance(part, PendingAwaitable)]
+        try:
+            await self._wait(timeout_s)
+            self._normalize_headers()
+        except TimeoutError as error:
+            text = f"the record for topic {self.topic!r} was not serialized within {bound}"
+            late = self._error or SerializationError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN)
+            self._notify(late)
+            raise late from error
+        except asyncio.CancelledError:
+            text = (
+                f"the record for topic {self.topic!r} was withdrawn: its caller was cancelled while it was serialized"
+            )
+            self._notify(KafkaError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN))
+            raise
+        except Exception as error:
+            self._notify(error)
+            raise
+        finally:
+            self._waiting.pop(self, None)
+            for part in pending:
+                part.close()
+
+    async def _wait(self, timeout_s: float) -> None:
+        *others, key_bytes, value_bytes = self._arguments
+        async with asyncio.timeout(timeout_s) as self._limit:
+            self._waiting[self] = None
+            self._arguments = (*others, await self._finished(key_bytes), await self._finished(value_bytes))
+            if isinstance(self._before, asyncio.Future):
+                self._waits_for = "an earlier record of the topic comes first"
+                await asyncio.wait([self._before])  # unlike an await of it, does not cancel it
+        if self._error is not None:  # `fail` was called in the turn in which the wait has ended
+            raise self._error
+
+    def _normalize_headers(self) -> None:
+        headers = self._arguments[_HEADERS]
+        if isinstance(headers, list):  # a serializer has added to them
+            before, behind = self._arguments[:_HEADERS], self._arguments[_HEADERS + 1 :]
+            self._arguments = (*before, normalize_headers(headers), *behind)
+
+    async def _finished(self, part: object) -> object:
+        if not isinstance(part, PendingAwaitable):
+            return part
+        self._waits_for = f"{part.name} has not finished"
+        return await part.finish()
+
+    @property
+    def _partition(self) -> int | None:
+        return cast("int | None", self._arguments[_PARTITION])
+
+    def explained(self, now: float) -> Waiting:
+        """Return why its call waits; for a record in `waiting`."""
+        age_s, until = now - self._called_at, self._limit.when()
+        return Waiting(
+            self.topic,
+            self._partition,
+            None,
+            1,
+            0,
+            0,
+            WaitReason.SERIALIZER,
+            self._waits_for,
+            age_s,
+            age_s,
+            None,
+            0.0 if until is None else until - now,
+        )
+
+    def fail(self, error: KafkaError) -> None:
+        """End the wait with an error; for a record in `waiting`, which it leaves at once."""
+        self._waiting.pop(self, None)
+        self._error = error.with_details(
+            topic=self.topic, partition=self._partition, outcome=Outcome.NOT_WRITTEN, attempts=0
+        )
+        if not self._limit.expired():
+            self._limit.reschedule(self._called_at)  # which is over
+
+    def _notify(self, error: Exception) -> None:
+        partition, headers = self._arguments[_PARTITION], self._arguments[_HEADERS]
+        self._context.run(self._refused, self.topic, partition, headers, error)  # type: ignore[arg-type]
+
+    def _leave(self, _: object = None) -> None:
+        """Let the next record of the topic go on, once those before this one have ended."""
+        if self._end.done():
+            return
+        before = self._before
+        if isinstance(before, asyncio.Future) and not before.done():
+            before.add_done_callback(_Leaving(self._pipeline, self.topic, self._end))
+            return
+        _Leaving(self._pipeline, self.topic, self._end)()
+
+    def __del__(self) -> None:
+        """Do not hold up others, if the coroutine of the call was never awaited."""
+        with contextlib.suppress(RuntimeError):  # its event loop is closed
+            self._leave()
+
+
+class _Leaving:
+    """Ends the turn of a record, which may be gone by then."""
+
+    def __init__(self, pipeline: RecordPipeline, topic: str, end: asyncio.Future[None]) -> None:
+        self._pipeline = pipeline
+        self._topic = topic
+        self._end = end
+
+    def __call__(self, _: object = None) -> None:
+        if self._pipeline.serializing.get(self._topic) is self._end:
+            del self._pipeline.serializing[self._topic]
+        if not self._end.done():
+            self._end.set_result(None)
+
+
+class UsedSerializers:
+    """Calls `configure`, `on_cluster` and `close` of serializers that have them, each once, in the order of first use.
+
+    Raises:
+        ConfigurationError: a `configure` failed.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._used: list[object] = []
+        self._configured: set[tuple[int, bool]] = set()
+        self._cluster_id: str | None = None
+        self._log: EventLog | None = None
+        self.use("key_serializer", config.key_serializer, is_key=True)
+        self.use("value_serializer", config.value_serializer, is_key=False)
+
+    def use(self, name: str, serializer: object, *, is_key: bool) -> None:
+        """Configure a serializer that is used from now on; again only if the same object gets the other part."""
+        if serializer is None or (id(serializer), is_key) in self._configured:
+            return
+        configure = _method(serializer, "configure")
+        if configure is not None:
+            try:
+                configure(self._config, is_key)
+            except Exception as error:
+                text = f"{name} {type(serializer).__name__}.configure failed: {type(error).__name__}: {error}"
+                raise ConfigurationError(text) from error
+        self._configured.add((id(serializer), is_key))
+        if not any(serializer is other for other in self._used):
+            self._used.append(serializer)
+            if self._cluster_id is not None:
+                self._notify(serializer, self._cluster_id)
+
+    def log_to(self, log: EventLog) -> None:
+        self._log = log
+
+    def on_cluster(self, cluster_id: str | None) -> None:
+        """Notify the serializers, if the id of the cluster is new."""
+        if cluster_id is None or cluster_id == self._cluster_id:
+            return
+        self._cluster_id = cluster_id
+        for serializer in self._used:
+            self._notify(serializer, cluster_id)
+
+    def _notify(self, serializer: object, cluster_id: str) -> None:
+        on_cluster = _method(serializer, "on_cluster")
+        if on_cluster is None:
+            return
+        try:
+            on_cluster(cluster_id)
+        except (Exception, CancelledError) as error:  # noqa: BLE001  # of the user's own code
+            self._note_failure(serializer, "on_cluster", error)
+
+    async def close(self, timeout_s: float) -> None:
+        """Close the serializers, waiting at most `timeout_s` for each; one that fails does not keep the others open."""
+        while self._used:
+            serializer = self._used.pop(0)
+            close = _method(serializer, "close")
+            if close is None:
+                continue
+            try:
+                closing = close()
+                if inspect.isawaitable(closing):
+                    await asyncio.wait_for(closing, timeout_s)
+            except Exception as error:  # noqa: BLE001  # of the user's own code
+                self._note_failure(serializer, "close", error)
+
+    def _note_failure(self, serializer: object, method: str, error: BaseException) -> None:
+        if self._log is not None:
+            text = f"{type(error).__name__}: {error}"
+            self._log.warning("serializer_failed", serializer=type(serializer).__name__, method=method, error=text)
+
+
+def _method(serializer: object, name: str) -> Callable[[*tuple[object, ...]], Awaitable[None] | None] | None:
+    """Return a method of an object with `serialize`; functions have none."""
+    found = getattr(serializer, name, None) if hasattr(serializer, "serialize") else None
+    return found if callable(found) else None

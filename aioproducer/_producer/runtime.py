@@ -10,84 +10,53 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._native.delivery import BatchResult
-from aioproducer._producer.explaining import explain
+from aioproducer._network.requests import PendingCalls
 from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine
-from aioproducer._producer.supervisor import Supervisor
 from aioproducer._producer.wiring import ProducerDependencies, build_parts
-from aioproducer._transactions.errors import fatal_error
+from aioproducer._sender.why_waiting import WaitReasons
+from aioproducer._transactions.verdicts import fatal_error
+from aioproducer._transactions.waiting import TransactionCounts
 from aioproducer.errors import BackgroundTaskDiedError, KafkaError, Outcome, ProducerClosedError, PurgedError
+from aioproducer.explanation import Explanation
+from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Mapping
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
-    from aioproducer._logs import EventLog
     from aioproducer._producer.metrics_push import MetricsPush
-    from aioproducer._producer.topic_options import OptionsByTopic
-    from aioproducer._producer.used_serializers import UsedSerializers
-    from aioproducer._producer.wiring import PartClasses
+    from aioproducer._producer.record_hooks import UsedSerializers
     from aioproducer.cluster import Cluster
-    from aioproducer.config import ProducerConfig
-    from aioproducer.interceptors import InterceptorChain
     from aioproducer.records import TopicPartition
-
 
 PAUSE_AFTER_BYTES: Final = 64 * 1024
 """After full batches of this many bytes a loop of `enqueue` lets the event loop run once, so that they are sent."""
 
+_NO_TRANSACTIONS: Final = TransactionCounts()
+
 
 class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `ProducerEvents` and `NetworkEvents`
-    """The parts of one producer; implements `ProducerEvents` and `NetworkEvents`.
+    """The parts of one producer; implements `ProducerEvents` and `NetworkEvents`."""
 
-    Args:
-        lifecycle: shared with the `Producer`.
-        wall_clock: milliseconds since the epoch; None reads the system's clock natively.
-        classes: of its parts.
-    """
-
-    def __init__(  # noqa: PLR0913, PLR0915  # one line per part
-        self,
-        config: ProducerConfig,
-        lifecycle: ProducerStateMachine,
-        *,
-        topic_options: OptionsByTopic,
-        interceptors: InterceptorChain,
-        serializers: UsedSerializers,
-        random: random.Random,
-        wall_clock: Callable[[], int] | None,
-        log: EventLog,
-        classes: PartClasses,
+    def __init__(  # noqa: PLR0915  # one line per part
+        self, dependencies: ProducerDependencies, lifecycle: ProducerStateMachine, serializers: UsedSerializers
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = dependencies.loop
         self.lifecycle = lifecycle
         self.serializers = serializers
-        serializers.log_to(log)
-        self._config = config
-        self._log = log
-        self.max_block_s = config.max_block_ms / 1000
-        self.topic_options = topic_options
+        self._config = dependencies.config
+        self._log = dependencies.log
+        serializers.log_to(self._log)
+        self.max_block_s = self._config.max_block_ms / 1000
+        self.topic_options = dependencies.topic_options
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
         self.started_at_ms = 0  # wall clock
-        parts = build_parts(
-            ProducerDependencies(
-                config=config,
-                topic_options=topic_options,
-                loop=self.loop,
-                client_id=lifecycle.name,
-                events=self,
-                network_events=self,
-                interceptors=interceptors,
-                random=random,
-                wall_clock=wall_clock,
-                log=log,
-                classes=classes,
-            )
-        )
-        records = parts.records
+        dependencies.events = dependencies.network_events = self
+        parts = build_parts(dependencies)
+        records, path = parts.records, parts.path
         self.timers = records.timers
         self.flushes = records.flushes
         self.generations = records.flushes.generations
@@ -99,12 +68,12 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.measures = records.accumulator.measures
         self.appender = records.appender
         self.completion = records.completion
-        self.client = parts.client
-        self.metadata = parts.metadata
+        self.client = path.client
+        self.metadata = path.metadata
+        self.wait_queues = path.wait_queues
+        self.settlement = path.settlement
         self.metadata_waits = parts.metadata_waits
-        self.calls = parts.calls
-        self.wait_queues = parts.wait_queues
-        self.settlement = parts.settlement
+        self.calls = PendingCalls(self.raise_not_accepting)
         self.transactions = parts.transactions
         self.sender = parts.sender
         self.record_hooks = parts.record_hooks
@@ -174,7 +143,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             self.metadata_waits.wake_all()
             await self.client.close()
             await self._supervisor.stop()
-            await self._close_hooks()
+            self.record_hooks.close()
+            await self.serializers.close(self.max_block_s)
             # Last: a close that is cancelled before this must leave the failures to the next close.
             error = await self.completion.take_error(failed)
             self.lifecycle.move_to(ProducerState.CLOSED)
@@ -184,14 +154,10 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         if error is not None:
             raise error
 
-    async def _close_hooks(self) -> None:
-        self.record_hooks.close()
-        await self.serializers.close(self.max_block_s)
-
     async def _drain(self) -> None:
         if not await self.flushes.drain(self.transactions.completer.finish if self.transactions is not None else None):
             timeout_s = self.flushes.drain_timeout_s
-            self._why_late = explain(self, self.lifecycle).summary
+            self._why_late = self.explain().summary
             self._log.warning(
                 "close_timed_out", timeout_s=timeout_s, unfinished=self.generations.unfinished, why=self._why_late
             )
@@ -244,6 +210,75 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         if purged:
             self.records_failed(error)
         return purged
+
+    def statistics(self) -> ProducerStatistics:
+        """Return the current counters and gauges; reads each open batch."""
+        counts, network, ended = self.completion.counts, self.client.counters, self.transaction_counts
+        accepted = self.open_batches.records
+        in_flight = self.client.requests_in_flight()
+        updated_at = self.metadata.cluster.updated_at
+        return ProducerStatistics(
+            client_id=self.lifecycle.name,
+            records_sent=accepted,
+            records_acknowledged=counts.records_acknowledged,
+            records_failed=counts.records_failed,
+            records_retried=self.settlement.counts.records_retried,
+            records_filtered=counts.records_filtered,
+            records_pending=max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0),
+            records_waiting=self.wait_queues.records + len(self.record_hooks.unfinished_records),
+            waiting_bytes=self.wait_queues.bytes,
+            batches_sent=counts.batches,
+            batches_split=self.settlement.counts.batches_split,
+            batch_bytes=counts.batch_bytes,
+            buffer_total_bytes=self.pool.total_bytes,
+            buffer_available_bytes=self.pool.available_bytes,
+            buffer_free_bytes=self.pool.free_bytes,
+            buffer_unallocated_bytes=self.pool.unallocated_bytes,
+            buffer_exhausted=self.wait_queues.exhausted,
+            requests_sent=network.requests,
+            responses_received=network.responses,
+            request_latency_total_s=network.request_latency_s,
+            requests_in_flight=sum(in_flight.values()),
+            requests_in_flight_by_node=in_flight,
+            bytes_sent=network.bytes_out,
+            bytes_received=network.bytes_in,
+            connections=network.connections_created - network.connections_closed,
+            connections_created=network.connections_created,
+            connections_closed=network.connections_closed,
+            connection_failures=network.connection_failures,
+            authentications=network.authentications,
+            authentication_failures=network.authentication_failures,
+            reauthentications=network.reauthentications,
+            reauthentication_failures=network.reauthentication_failures,
+            reauthentication_latency_total_s=network.reauthentication_latency_s,
+            metadata_age_s=self.loop.time() - updated_at if updated_at else None,
+            metadata_error=str(error) if (error := self.metadata.last_error) is not None else None,
+            interceptor_failures=self.record_hooks.interceptor_failures,
+            delivery_latency_p50_s=self.latency.quantile_s(0.5),
+            delivery_latency_p99_s=self.latency.quantile_s(0.99),
+            transactions_committed=ended.commit_time.count,
+            transactions_aborted=ended.abort_time.count,
+            commit_total_s=ended.commit_time.total,
+            abort_total_s=ended.abort_time.total,
+        )
+
+    @property
+    def transaction_counts(self) -> TransactionCounts:
+        return _NO_TRANSACTIONS if self.transactions is None else self.transactions.completer.counts
+
+    def explain(self, topic: str | None = None) -> Explanation:
+        """Return what waits, for a topic or for all, in any state."""
+        lifecycle = self.lifecycle
+        state, note = lifecycle.state_and_note(is_started=True)
+        if lifecycle.is_forked or lifecycle.state is ProducerState.CLOSED:
+            return Explanation(lifecycle.name, state, note, ())
+        now = self.loop.time()
+        reasons = WaitReasons(self.accumulator, self.identity, self.client, self.metadata, now)
+        waiting = [*reasons.batches(topic), *reasons.records(self.wait_queues, topic)]
+        waiting += [
+            record.explained(now) for record in self.record_hooks.unfinished_records if topic in {None, record.topic}
+        ]
+        return Explanation(lifecycle.name, state, note, tuple(waiting))
 
     def close_generation(self) -> int:
         """Close the open batches; returns the flush generation that covers everything accepted until now."""
@@ -337,3 +372,64 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
 
     def new_result(self) -> BatchResult:
         return BatchResult(self.loop, None)
+
+
+class Supervisor:
+    """Runs coroutines that must not end; `on_death` is called once, with the cause, when one does before `stop`."""
+
+    def __init__(self, name: str, on_death: Callable[[BaseException], None]) -> None:
+        self._name = name
+        self._on_death = on_death
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def start(self, jobs: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> None:
+        """Start the tasks; the keys become parts of their names."""
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(jobs), name=f"aioproducer-supervisor | {self._name}"
+        )
+
+    async def stop(self) -> None:
+        self.abandon()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def abandon(self) -> None:
+        """End all tasks without waiting: the producer was dropped unclosed."""
+        self._is_stopping = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, jobs: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, job in jobs.items():
+                    group.create_task(self._guard(name, job), name=f"aioproducer-{name} | {self._name}")
+        except BaseExceptionGroup as deaths:
+            self._on_death(_first(deaths))
+        except asyncio.CancelledError as cancelled:
+            if not self._is_stopping:
+                self._on_death(_died("supervisor", cancelled))
+            raise
+
+    async def _guard(self, name: str, job: Callable[[], Coroutine[object, object, None]]) -> NoReturn:
+        try:
+            await job()
+        except asyncio.CancelledError as cancelled:
+            # A TaskGroup ignores a child that was cancelled from outside.
+            if self._is_stopping or self._task is None or self._task.cancelling():
+                raise
+            raise _died(name, cancelled) from cancelled
+        raise _died(name, None)
+
+
+def _died(name: str, cause: BaseException | None) -> BackgroundTaskDiedError:
+    how = "ended"
+    if isinstance(cause, asyncio.CancelledError):
+        how = "was cancelled from outside, as asyncio.run does at its end with what was not closed"
+    return BackgroundTaskDiedError(f"the producer's {name} task {how}; the producer cannot continue: make a new one")
+
+
+def _first(deaths: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = deaths.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

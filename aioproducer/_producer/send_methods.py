@@ -1,4 +1,4 @@
-"""The methods that take records, of a producer and of an open transaction.
+"""The methods that take records, of a producer, of an open transaction and of the task behind a `BlockingProducer`.
 
 `send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
 (`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a wait queue
@@ -17,26 +17,27 @@ from aioproducer._native.arrow_append import ArrowAppend
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import RecordArguments
-from aioproducer._producer.arguments import mark_as_coroutine_functions
+from aioproducer._producer.admission import Admission
+from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
 from aioproducer._producer.arrow import ArrowRecords, ColumnNames
-from aioproducer._producer.bulk import BulkDelivery, append_all, enqueue_all
-from aioproducer._producer.bulk_rows import Columns, CommonParts
-from aioproducer._producer.topic import Topic, TopicRecords, limits_of
+from aioproducer._producer.bulk import BulkDelivery, Columns, CommonParts, append_all, enqueue_all
+from aioproducer._producer.topic import Topic, TopicRecords
 from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from typing import Unpack
 
+    from aioproducer._accumulator.partition_queue import RecordDeadline
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer._producer.admission import Admission, AppendArguments
+    from aioproducer._producer.admission import AppendArguments
     from aioproducer._producer.bulk import EnqueueRow
+    from aioproducer._producer.record_hooks import UnfinishedRecord
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
-    from aioproducer._producer.unfinished_record import UnfinishedRecord
     from aioproducer.config import TopicOptions
     from aioproducer.records import RecordMetadata
 
@@ -245,7 +246,8 @@ class SendMethods(EnqueueMethod):
         records = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
         await self.partitions_for(topic)
         admission = self._open_admission()
-        enqueue = admission.enqueue_bytes if admission.runs_serializers else self._enqueue_row
+        serializers = admission.pipeline.key_serializer, admission.pipeline.value_serializer
+        enqueue = self._enqueue_row if serializers == (None, None) else admission.enqueue_bytes
         many = ArrowAppend(self._open_running().appender, str.__str__(topic), iter(records))
         return await self._enqueue_rows(topic, many, partial(enqueue, topic))
 
@@ -337,18 +339,15 @@ class SendMethods(EnqueueMethod):
             asks_producer=has_own_methods,
         )
 
-    # Implemented by subclasses
+    # Implemented by subclasses; the first two raise while no records are taken
 
     if TYPE_CHECKING:
 
-        def _open_admission(self) -> Admission:
-            """Return the admission; raises while no records are taken."""
+        def _open_admission(self) -> Admission: ...
 
-        def _open_running(self) -> ProducerRuntime:
-            """Return the parts of a running producer; raises otherwise."""
+        def _open_running(self) -> ProducerRuntime: ...
 
-        async def partitions_for(self, topic: str) -> list[int]:
-            """Return the partitions of a topic, asking a broker if need be."""
+        async def partitions_for(self, topic: str) -> list[int]: ...
 
     def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
         """Configure the serializers of a topic, and close them with the producer."""
@@ -391,7 +390,7 @@ class SendMethods(EnqueueMethod):
     async def _enqueue_rows(self, topic: str, many: BulkAppend, enqueue: EnqueueRow) -> BulkDelivery:
         """Enqueue rows natively, unless the user's code sees each: hooks, or an overridden `enqueue`."""
         admission = self._open_admission()
-        if type(self).enqueue is not EnqueueMethod.enqueue or admission.runs_code_of_the_user:
+        if type(self).enqueue is not EnqueueMethod.enqueue or admission.pipeline.has_hooks:
             return await self._enqueue_each(topic, many.remaining(), enqueue)
         fail_unseen = partial(admission.fail_unseen, is_open=self._takes_records)
         return await append_all(many, enqueue, is_open=self._takes_records, fail_unseen=fail_unseen)
@@ -416,3 +415,47 @@ class SendMethods(EnqueueMethod):
 
 
 mark_as_coroutine_functions(SendMethods.send, SendMethods.enqueue)
+
+
+class NonBlockingEnqueue(SendMethods):
+    """Send methods for a task that passes on the records of many callers, as that of `BlockingProducer` does.
+
+    Usable before the start. A record that must wait for its topic or for memory is left in its wait queue, within the
+    limits of `send`, so that it does not hold up the next caller's. No call raises its failure: `on_delivery` gets it,
+    or the next flush raises it, and its transaction must be aborted.
+
+    Args:
+        open_running: returns the parts of a running producer; raises otherwise.
+    """
+
+    def __init__(
+        self, open_running: Callable[[], ProducerRuntime], *, partitions_of: Callable[[str], Awaitable[list[int]]]
+    ) -> None:
+        self._look_up = open_running
+        self._partitions_of = partitions_of
+        self._admission: _NonBlockingAdmission | None = None
+        self._disable_sending()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """As `Producer.partitions_for`."""
+        return await self._partitions_of(topic)
+
+    def _open_running(self) -> ProducerRuntime:
+        return self._look_up()
+
+    def _open_admission(self) -> Admission:
+        if self._admission is None:
+            running = self._look_up()
+            self._admission = _NonBlockingAdmission(running)
+            self._enable_sending(running)
+        return self._admission
+
+
+class _NonBlockingAdmission(Admission):
+    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
+        waiting = self._waiting(record, deadline)
+        has_room = self._running.wait_queues.has_room(waiting.size)
+        self._running.queue_record(waiting, is_counted=has_room)
+        if not has_room:
+            await self._wait_until_left(waiting)
+        return waiting.delivery

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
-from aioproducer._producer.arguments import mark_as_coroutine_functions
-from aioproducer._producer.bulk_rows import Columns, CommonParts
+from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
+from aioproducer._producer.bulk import Columns, CommonParts
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from aioproducer._native.enqueue import EnqueueMethod
     from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
+    from aioproducer._producer.record_hooks import UnfinishedRecord, UsedSerializers
     from aioproducer._producer.topic_types import PartType
-    from aioproducer._producer.unfinished_record import UnfinishedRecord
-    from aioproducer._producer.used_serializers import UsedSerializers
     from aioproducer.records import RecordMetadata
 
     TypedArguments = tuple[object, object, int | None, int | None, Headers | None, OnDelivery | None]
@@ -52,9 +51,7 @@ class ProducerMethod(Protocol[Result_co]):
         headers: Headers | None,
         on_delivery: OnDelivery | None,
         deadline: float | None = None,
-    ) -> Result_co:
-        """Take a record."""
-        ...
+    ) -> Result_co: ...
 
 
 class TopicProducer(Protocol):
@@ -77,17 +74,7 @@ class TopicProducer(Protocol):
 
 
 class TopicRecords(Generic[KeyT, ValueT]):
-    """Name, types and headers of a topic's records.
-
-    Args:
-        name: of the topic.
-        key: a type, or a serializer.
-        value: a type, or a serializer.
-        headers: of every record, before its own.
-
-    Raises:
-        TypeError, ValueError: an invalid topic name or headers, or a type without an encoding.
-    """
+    """Name, types and headers of a topic's records; arguments and errors as `Producer.topic`."""
 
     def __init__(self, name: str, *, key: object, value: object, headers: object = None) -> None:
         from aioproducer._producer.topic_types import part_type  # noqa: PLC0415  # a tenth of the package's import, rarely used
@@ -99,20 +86,12 @@ class TopicRecords(Generic[KeyT, ValueT]):
         self.headers: Headers = normalize_headers(headers)
 
     def check(self, value: object, key: object) -> None:
-        """Refuse a value or key of another type.
-
-        Raises:
-            TypeError: names the argument and what is allowed.
-        """
+        """Raise a `TypeError` for a value or key of another type."""
         self.value.check("value", value, self.name)
         self.key.check("key", key, self.name)
 
     def serialized(self, value: object, key: object, headers: Headers | None) -> tuple[object, object, Headers | None]:
-        """Return the bytes of value and key, and the headers.
-
-        Raises:
-            SerializationError: a serializer failed, or is asynchronous.
-        """
+        """Return the bytes of value and key, and the headers."""
         own = list(self.headers_with(headers) or ())
         key_bytes, value_bytes = self.key.bytes_of(key, self.name, own), self.value.bytes_of(value, self.name, own)
         return value_bytes, key_bytes, tuple(own) or None
@@ -141,8 +120,6 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
     partitioner, these methods are called, with bytes.
 
     Args:
-        records: name, types and headers.
-        producer: whose topic it is.
         admission: returns the admission of records that must wait; raises while no records are taken.
         enqueue_each: enqueues many records, one after another.
         asks_producer: the producer's class overrides the send methods.
@@ -180,11 +157,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> Delivery:
-        """As `Producer.send`.
-
-        Raises:
-            TypeError: key or value is not of the topic's types; else as `Producer.send`.
-        """
+        """As `Producer.send`; a key or value that is not of the topic's types is a `TypeError`."""
         limit = None if deadline is None else self._admission().deadline(self.name, deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if limit is None and type(taken) is Delivery:
@@ -203,11 +176,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> RecordMetadata:
-        """As `Producer.send_and_wait`.
-
-        Raises:
-            TypeError: key or value is not of the topic's types; else as `Producer.send_and_wait`.
-        """
+        """As `Producer.send_and_wait`; a key or value that is not of the topic's types is a `TypeError`."""
         delivery = await self.enqueue(
             value,
             key=key,
@@ -230,11 +199,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> Delivery:
-        """As `Producer.send_nowait`.
-
-        Raises:
-            TypeError: key or value is not of the topic's types; else as `Producer.send_nowait`.
-        """
+        """As `Producer.send_nowait`; a key or value that is not of the topic's types is a `TypeError`."""
         limit = None if deadline is None else self._admission().deadline(self.name, deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
         if limit is None and type(taken) is Delivery:
@@ -316,11 +281,6 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     def __repr__(self) -> str:
         return f"<Topic {self._records!r}>"
-
-
-def limits_of(deadline: float | None) -> dict[str, float]:
-    """Return a deadline as an argument of a send method that a subclass may have overridden without it."""
-    return {} if deadline is None else {"deadline": deadline}
 
 
 mark_as_coroutine_functions(Topic.send, Topic.enqueue)

@@ -1,13 +1,11 @@
-"""Options that hold for one topic: `producer.topic("audit", value=bytes, linger_ms=500, compression_type="zstd")`.
-
-They are checked as the producer's own are, by making the configuration that a producer with them would have.
-"""
+"""Options that hold for one topic: `producer.topic("audit", value=bytes, linger_ms=500, compression_type="zstd")`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.config._kafka_properties import in_python_spelling, python_name
+from aioproducer._producer.component_settings import batch_options
+from aioproducer.config._option_names import in_python_spelling, python_name
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.config.producer_options import TopicOptions
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
@@ -15,14 +13,16 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer._accumulator.batch_options import BatchOptions
+    from aioproducer._accumulator.partition_queue import BatchOptions
     from aioproducer.config import ProducerConfig, ProducerOptions
 
-_NAMES: Final = tuple(TopicOptions.__annotations__)
+_NAMES: Final = tuple(TopicOptions.__annotations__)  # of the options that a topic may have
 
 
 class OptionsByTopic:
     """Options of the topics that have some of their own.
+
+    They are checked as the producer's own are, by making the configuration that a producer with them would have.
 
     Args:
         config: of the producer; holds for all other topics.
@@ -39,16 +39,9 @@ class OptionsByTopic:
         return self._configs.get(topic, self._config) if isinstance(topic, str) else self._config
 
     def add(self, topic: str, options: Mapping[str, object]) -> None:
-        """Let options hold for a topic, from its next batch on; without any, change nothing.
-
-        Raises:
-            ConfigurationError: an invalid value, or another one than a call before has given for the topic.
-            ConfigurationTypeError: a value of the wrong type, or no option of topics.
-        """
+        """Let options hold for a topic, from its next batch on."""
         if not options:
             return
-        from aioproducer._producer.component_settings import batch_options  # noqa: PLC0415  # rarely used
-
         try:
             config = self._config.replace(**_checked_names(options))
         except ConfigurationError as error:

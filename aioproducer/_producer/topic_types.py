@@ -63,7 +63,6 @@ _ALLOWED: Final = (
     "an object with serialize(topic, value), or a function of the value that returns bytes"
 )
 
-
 _TEXT: Final = "lambda number: str(number).encode()"
 _NUMBERS: Final[Mapping[type, str]] = {
     int: f"LongSerializer() or IntegerSerializer(), as Java's, or {_TEXT}",
@@ -79,28 +78,17 @@ class PartType(NamedTuple):
 
     types: tuple[type[object], ...] | None  # the allowed types; None if the serializer decides
     name: str  # name of the type, for messages
-    serialize: BoundSerializer | None  # serializer; None for bytes
+    serialize: BoundSerializer | None  # None for bytes
     given: object = None  # the user's serializer; None if the type has one
 
     def check(self, argument: str, part: object, topic: str) -> None:
-        """Refuse another type; None always passes.
-
-        Raises:
-            TypeError: names the argument, the topic, and what is allowed.
-        """
+        """Raise a `TypeError` for another type; None always passes."""
         if part is None or self.types is None or isinstance(part, self.types):
             return
         raise TypeError(f"{argument} for topic {topic!r} must be {self.name} or None, not {type(part).__name__}")
 
     def bytes_of(self, part: object, topic: str, headers: list[tuple[str, bytes | None]]) -> object:
-        """Serialize a part that was checked; None stays None.
-
-        Args:
-            headers: of the record; the serializer may add to them.
-
-        Raises:
-            SerializationError: the serializer failed, or is asynchronous.
-        """
+        """Serialize a part that was checked; None stays None. The serializer may add to the record's headers."""
         if part is None or self.serialize is None:
             return part
         result = self.serialize(topic, part, headers)
@@ -113,24 +101,17 @@ class PartType(NamedTuple):
 def part_type(argument: str, given: object) -> PartType:
     """Return the type and serializer of a topic's keys or values.
 
-    Args:
-        argument: `key` or `value`; keys get sorted JSON, so that equal dicts are equal bytes.
-        given: a type, or a serializer.
-
-    Raises:
-        TypeError: a type without a single encoding, or neither a type nor a serializer.
+    Keys get sorted JSON, so that equal dicts are equal bytes. A type without a single encoding is a `TypeError`.
     """
     while hasattr(given, "__supertype__"):  # a NewType: at run time its values are of the type below
         given = given.__supertype__
     origin = get_origin(given)
     if origin is UnionType or not isinstance(origin, type | None):  # Union, Literal: could be called, but make nothing
-        refusal = _refusal(argument, given)
-        raise refusal
+        raise _refusal(argument, given)
     plain = origin or given
     if not isinstance(plain, type) or hasattr(plain, "serialize"):
         if not callable(plain) and not hasattr(plain, "serialize"):
-            refusal = _refusal(argument, given)
-            raise refusal
+            raise _refusal(argument, given)
         return PartType(None, "", bind_serializer(f"{argument} serializer", cast("SerializerArgument", given)), given)
     if issubclass(plain, bytes | bytearray | memoryview):
         return PartType((bytes, bytearray, memoryview), "bytes", None)
@@ -149,9 +130,8 @@ def _serializer_of(argument: str, kind: type) -> SerializerArgument:
     if hasattr(kind, "model_dump_json"):
         return _pydantic_json
     if hasattr(kind, "__struct_fields__"):
-        return _msgspec_encoder()
-    refusal = _refusal(argument, kind)
-    raise refusal
+        return cast("_MsgspecJson", sys.modules["msgspec"].json).encode
+    raise _refusal(argument, kind)
 
 
 def _refusal(argument: str, given: object) -> TypeError:
@@ -185,11 +165,6 @@ def _pydantic_json(model: _PydanticModel) -> bytes:
 
 def _uuid_text(uuid: UUID) -> bytes:
     return str(uuid).encode()
-
-
-def _msgspec_encoder() -> Callable[[object], bytes]:
-    library = cast("_MsgspecJson", sys.modules["msgspec"].json)
-    return library.encode
 
 
 def _for_json(part: object) -> object:

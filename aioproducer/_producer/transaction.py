@@ -10,13 +10,12 @@ The methods other than `transaction()` are for code ported from Java, and mean w
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
 from aioproducer._producer.send_methods import SendMethods
-from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer._transactions.states import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
 if TYPE_CHECKING:
@@ -166,7 +165,8 @@ class TransactionMethods:
             TransactionalIdAuthorizationError: the right to the transactional id is missing.
             TypeError: not a `PreparedTransaction`.
         """
-        _check_prepared(prepared)
+        if not isinstance(prepared, PreparedTransaction):
+            raise TypeError(f"prepared must be a PreparedTransaction, not {type(prepared).__name__}")
         running = self._open_running()
         runner = running.transactions
         if runner is not None:
@@ -182,10 +182,7 @@ class TransactionMethods:
         await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
 
     def _reject_commit(self, error: KafkaError) -> None:
-        """Make the open transaction one that must be aborted, since a part of it failed elsewhere.
-
-        Args:
-            error: cause of the error that every commit raises.
+        """Make the open transaction one that must be aborted, since `error` happened to a part of it elsewhere.
 
         Raises:
             NoTransactionError: none is open.
@@ -206,22 +203,17 @@ class TransactionMethods:
 
     if TYPE_CHECKING:
 
-        def _open_running(self) -> ProducerRuntime:
-            """Return the parts of a running producer; raises otherwise."""
+        def _open_running(self) -> ProducerRuntime: ...
 
         async def _complete_elsewhere(
             self, prepared: PreparedTransaction, running: ProducerRuntime, *, is_commit: bool
-        ) -> None:
-            """Complete a transaction of another producer."""
+        ) -> None: ...
 
-        def _enable_sending(self, running: ProducerRuntime) -> None:
-            """Let the producer's own methods take records."""
+        def _enable_sending(self, running: ProducerRuntime) -> None: ...
 
-        def _disable_sending(self) -> None:
-            """Let them take no records."""
+        def _disable_sending(self) -> None: ...
 
-        async def partitions_for(self, topic: str) -> list[int]:
-            """Return the partitions of a topic, asking a broker if need be."""
+        async def partitions_for(self, topic: str) -> list[int]: ...
 
     # Inside
 
@@ -232,26 +224,19 @@ class TransactionMethods:
 
     def _check_whose_transaction(self) -> None:
         if self._is_lent:
-            text = (
+            raise NoTransactionError(
                 "a transaction() block is open: its records and offsets are sent by its handle, txn.send(...) "
                 "after `async with producer.transaction() as txn`, and its end is the end of the block"
             )
-            raise NoTransactionError(text)
 
     def _lend(self) -> Transaction:
-        lent = Transaction(self._open_running, partitions_of=partial(self.partitions_for))
+        lent = Transaction(self._open_running, partitions_of=self.partitions_for)
         self._is_lent = True  # only once there is a handle to take back
         return lent
 
     def _take_back(self, transaction: Transaction) -> None:
         self._is_lent = False
         transaction._end()
-
-
-def _check_prepared(prepared: object) -> None:
-    if not isinstance(prepared, PreparedTransaction):
-        text = f"prepared must be a PreparedTransaction, not {type(prepared).__name__}"
-        raise TypeError(text)
 
 
 async def _take_lock(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
@@ -272,17 +257,10 @@ class Transaction(SendMethods):
 
     Made by `async with producer.transaction()`. After the end of that block every method raises `IllegalStateError`, so
     that no record gets into the next transaction.
-
-    Args:
-        open_running: returns the parts of a running producer; raises otherwise.
-        partitions_of: looks a topic up.
     """
 
     def __init__(
-        self,
-        open_running: Callable[[], ProducerRuntime],
-        *,
-        partitions_of: Callable[[str], Awaitable[list[int]]],
+        self, open_running: Callable[[], ProducerRuntime], *, partitions_of: Callable[[str], Awaitable[list[int]]]
     ) -> None:
         self._look_up = open_running
         self._partitions_of = partitions_of
@@ -343,11 +321,7 @@ class Transaction(SendMethods):
 
 
 def transactions_of(running: ProducerRuntime) -> TransactionRunner:
-    """Return the runner of a producer's transactions.
-
-    Raises:
-        IllegalStateError: the producer has no transactional id.
-    """
+    """Return the runner of a producer's transactions."""
     if running.transactions is None:
         raise IllegalStateError("transactions need a name that survives a restart: Producer(..., transactional_id=...)")
     return running.transactions
@@ -357,7 +331,6 @@ class TransactionBlock:
     """Context manager of one transaction.
 
     Args:
-        runner: carries the transaction out.
         make: makes the handle, once the transaction has begun.
         on_end: called with the handle before its transaction ends.
     """
@@ -373,12 +346,7 @@ class TransactionBlock:
         self._handle: TransactionHandle
 
     async def __aenter__(self) -> Transaction:
-        """Wait until no other transaction is open, and begin.
-
-        Raises:
-            IllegalStateError: the block is over, or the task has another one open.
-            KafkaError: as `TransactionMethods.transaction`.
-        """
+        """Wait until no other transaction is open, and begin; errors as `TransactionMethods.transaction`."""
         if self._transaction is not None:
             raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")
         runner, deadline = self._runner, self._runner.waits.deadline()

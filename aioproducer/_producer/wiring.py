@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter
@@ -15,23 +15,20 @@ from aioproducer._native.append import RecordAppender
 from aioproducer._native.measures import LatencyHistogram, Measures
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
-from aioproducer._network.requests import PendingCalls
-from aioproducer._producer.authentication import sasl_client
 from aioproducer._producer.component_settings import (
     accumulator_settings,
     batch_options,
-    connection_security,
     metadata_settings,
     network_settings,
     produce_policy,
     retry_backoff,
     waiting_limits,
 )
+from aioproducer._producer.connection_security import connection_security
 from aioproducer._producer.metadata_waits import MetadataWaits
 from aioproducer._producer.record_hooks import RecordHooks
-from aioproducer._sender.completion import Completion
+from aioproducer._sender.completion import Completion, FlushWaiters
 from aioproducer._sender.compressor import BatchCompressor
-from aioproducer._sender.flush import FlushWaiters
 from aioproducer._sender.producer_id import ProducerIdFetcher
 from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement
@@ -49,8 +46,7 @@ if TYPE_CHECKING:
     from aioproducer._network.context import NetworkEvents
     from aioproducer._producer.topic_options import OptionsByTopic
     from aioproducer._timing.retry_backoff import ExponentialBackoff
-    from aioproducer._transactions.coordinators import Coordinators
-    from aioproducer._transactions.runner import TransactionRunner
+    from aioproducer._transactions.runner import Coordinators, TransactionRunner
     from aioproducer.config import ProducerConfig
     from aioproducer.interceptors import InterceptorChain
 
@@ -67,7 +63,7 @@ class PartClasses(NamedTuple):
     coordinators: type[Coordinators] | None = None  # None: the usual ones, imported only for transactions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ProducerDependencies:
     """Configuration, loop and hooks that the parts get from outside."""
 
@@ -75,13 +71,13 @@ class ProducerDependencies:
     topic_options: OptionsByTopic
     loop: asyncio.AbstractEventLoop
     client_id: str
-    events: ProducerEvents
-    network_events: NetworkEvents
     interceptors: InterceptorChain
     random: random.Random  # source of all jitter and choices
     wall_clock: Callable[[], int] | None  # milliseconds since the epoch; None reads the system's clock natively
     log: EventLog
     classes: PartClasses
+    events: ProducerEvents = field(init=False)  # the runtime, which sets both
+    network_events: NetworkEvents = field(init=False)
 
 
 class AccumulatorParts(NamedTuple):
@@ -102,12 +98,8 @@ class ProducerParts:
     """The parts of one producer."""
 
     records: AccumulatorParts
-    client: NetworkClient
-    metadata: MetadataRefresher
+    path: SendPath
     metadata_waits: MetadataWaits
-    calls: PendingCalls
-    wait_queues: WaitQueues
-    settlement: Settlement
     producer_ids: ProducerIdFetcher
     transactions: TransactionRunner | None  # None without a transactional id
     sender: Sender
@@ -135,12 +127,8 @@ def build_parts(dependencies: ProducerDependencies) -> ProducerParts:
     transactions = _transactions(dependencies, records, path, backoff=backoff)
     return ProducerParts(
         records=records,
-        client=client,
-        metadata=metadata,
+        path=path,
         metadata_waits=metadata_waits,
-        calls=PendingCalls(dependencies.events.raise_not_accepting),
-        wait_queues=path.wait_queues,
-        settlement=path.settlement,
         producer_ids=producer_ids,
         transactions=transactions,
         sender=Sender(
@@ -248,17 +236,16 @@ def _send_path(
 
 
 def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkClient:
-    sasl = sasl_client(
-        dependencies.config,
-        dependencies.loop,
-        wall_clock=dependencies.wall_clock,
-        random=dependencies.random,
-        log=dependencies.log,
-    )
     return dependencies.classes.client(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
-        security=connection_security(dependencies.config, dependencies.log, sasl),
+        security=connection_security(
+            dependencies.config,
+            dependencies.loop,
+            wall_clock=dependencies.wall_clock,
+            random=dependencies.random,
+            log=dependencies.log,
+        ),
         timers=timers,
         random=dependencies.random,
         events=dependencies.network_events,
@@ -272,16 +259,9 @@ def _transactions(
 ) -> TransactionRunner | None:
     if dependencies.config.transactional_id is None:
         return None
-    from aioproducer._transactions.runner import TransactionParts, TransactionRecords  # noqa: PLC0415  # only then
+    from aioproducer._transactions.commit_abort import TransactionRecords  # noqa: PLC0415  # only then
+    from aioproducer._transactions.runner import transaction_runner  # noqa: PLC0415  # only then
 
-    parts = TransactionParts(
-        dependencies.config,
-        backoff=backoff,
-        client=path.client,
-        metadata=path.metadata,
-        loop=dependencies.loop,
-        log=dependencies.log,
-    )
     records_of_transaction = TransactionRecords(
         appender=records.appender,
         wait_queues=path.wait_queues,
@@ -291,9 +271,15 @@ def _transactions(
         flushes=records.flushes,
     )
     classes = dependencies.classes
-    return parts.runner(
+    return transaction_runner(
+        dependencies.config,
         path.identity,
         records_of_transaction,
+        backoff=backoff,
+        client=path.client,
+        metadata=path.metadata,
+        loop=dependencies.loop,
         on_fatal=dependencies.events.failed_for_good,
+        log=dependencies.log,
         **({} if classes.coordinators is None else {"coordinators": classes.coordinators}),
     )

@@ -64,10 +64,6 @@ def decompress(codec: CompressionType, data: Buffer) -> bytes:
         raise SerializationError(f"a batch packed with {codec.name.lower()} cannot be unpacked: {error}") from error
 
 
-def _pack_none(data: Buffer, _level: int | None) -> bytes:
-    return bytes(data)
-
-
 def _pack_gzip(data: Buffer, level: int | None) -> bytes:
     return bytes(cramjam.gzip.compress(data, _GZIP_DEFAULT if level in {None, -1} else level))
 
@@ -92,14 +88,6 @@ def _pack_zstd(data: Buffer, level: int | None) -> bytes:
     return bytes(cramjam.zstd.compress(data, _ZSTD_DEFAULT if level is None else level))
 
 
-def _unpack_none(data: Buffer) -> bytes:
-    return bytes(data)
-
-
-def _unpack_gzip(data: Buffer) -> bytes:
-    return bytes(cramjam.gzip.decompress(data))
-
-
 def _unpack_snappy(data: Buffer) -> bytes:
     view = memoryview(data)
     if view[: len(_XERIAL_HEADER)] != _XERIAL_HEADER:
@@ -114,25 +102,17 @@ def _unpack_snappy(data: Buffer) -> bytes:
     return b"".join(blocks)
 
 
-def _unpack_lz4(data: Buffer) -> bytes:
-    return bytes(cramjam.lz4.decompress(data))
-
-
-def _unpack_zstd(data: Buffer) -> bytes:
-    return bytes(cramjam.zstd.decompress(data))
-
-
 _PACK: Final[Mapping[CompressionType, Callable[[Buffer, int | None], bytes]]] = {
-    CompressionType.NONE: _pack_none,
+    CompressionType.NONE: lambda data, _: bytes(data),
     CompressionType.GZIP: _pack_gzip,
     CompressionType.SNAPPY: _pack_snappy,
     CompressionType.LZ4: _pack_lz4,
     CompressionType.ZSTD: _pack_zstd,
 }
 _UNPACK: Final[Mapping[CompressionType, Callable[[Buffer], bytes]]] = {
-    CompressionType.NONE: _unpack_none,
-    CompressionType.GZIP: _unpack_gzip,
+    CompressionType.NONE: bytes,
+    CompressionType.GZIP: lambda data: bytes(cramjam.gzip.decompress(data)),
     CompressionType.SNAPPY: _unpack_snappy,
-    CompressionType.LZ4: _unpack_lz4,
-    CompressionType.ZSTD: _unpack_zstd,
+    CompressionType.LZ4: lambda data: bytes(cramjam.lz4.decompress(data)),
+    CompressionType.ZSTD: lambda data: bytes(cramjam.zstd.decompress(data)),
 }

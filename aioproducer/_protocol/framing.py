@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from aioproducer._protocol.response_limits import SMALL_RESPONSE
+from aioproducer._protocol.messages import SMALL_RESPONSE
 from aioproducer.errors import ProtocolError, TlsRefusedError
 
 if TYPE_CHECKING:

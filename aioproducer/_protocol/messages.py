@@ -55,6 +55,24 @@ METADATA: Final = Api(3, "Metadata", 4, 13, 9)
 API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, 3)
 INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 6, 2)
 
+SMALL_RESPONSE: Final = 64 * 1024
+"""Bytes allowed for any response: ApiVersions of Kafka 4.3.1 has less than 1 KiB, an error message up to 32 KiB."""
+
+_PER_REQUEST_BYTE: Final = 64  # a response repeats the names in the request, each with an error code or text
+_BY_REQUEST: Final = {
+    API_VERSIONS.key: 0,
+    9: 2048,  # OffsetFetch: a partition takes four bytes there, and 4 KiB here (`offset.metadata.max.bytes`)
+    10: _PER_REQUEST_BYTE,  # FindCoordinator
+    INIT_PRODUCER_ID.key: _PER_REQUEST_BYTE,
+    24: _PER_REQUEST_BYTE,  # AddPartitionsToTxn
+    25: _PER_REQUEST_BYTE,  # AddOffsetsToTxn
+    26: _PER_REQUEST_BYTE,  # EndTxn
+    28: _PER_REQUEST_BYTE,  # TxnOffsetCommit
+    71: _PER_REQUEST_BYTE,  # GetTelemetrySubscriptions
+    72: 0,  # PushTelemetry
+}
+"""Response bytes per request byte, by api key; other requests describe any number of topics, nodes or transactions."""
+
 _LAST_PORT: Final = 65_535
 _LONGEST_HOST: Final = 255
 
@@ -62,9 +80,6 @@ _FEATURES_EPOCH: Final = 1  # tags of the answer to ApiVersions
 _FEATURES: Final = 2
 
 _INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
-_API_VERSION = struct.Struct(">hhh")  # key, min, max
-_PRODUCER = struct.Struct(">hqh")  # error code, producer id, producer epoch
 _ID_AND_EPOCH = struct.Struct(">qh")
 
 
@@ -132,6 +147,16 @@ class ProducerIdResponse(NamedTuple):
     @property
     def error_codes(self) -> Collection[int]:
         return (self.error_code,)
+
+
+def largest_response(api_key: int, request_bytes: int) -> int | None:
+    """Return the largest valid size of a response; None for the largest frame.
+
+    A response is held in memory until its frame is complete: without this bound, a hostile server could make the client
+    hold a hundred megabytes per connection. For Produce see `largest_produce_response`.
+    """
+    per_byte = _BY_REQUEST.get(api_key)
+    return None if per_byte is None else SMALL_RESPONSE + per_byte * request_bytes
 
 
 def encode_api_versions_request(version: int, *, software_version: str) -> bytes:
@@ -207,17 +232,15 @@ def _api_versions(reader: ResponseReader, version: int) -> ApiVersionsResponse:
     error_code = reader.int16()
     versions: dict[int, tuple[int, int]] = {}
     for _ in range(reader.array_length()):
-        key, lowest, highest = _API_VERSION.unpack_from(reader.payload, reader.position)
-        reader.position += _API_VERSION.size
+        key = reader.int16()
+        versions[key] = reader.int16(), reader.int16()
         reader.skip_tagged_fields()
-        versions[key] = lowest, highest
     if version >= 1:
         reader.int32()  # throttle time: brokers do not throttle this request
     epoch, features = -1, {}
     for tag in reader.tagged_fields():
         if tag == _FEATURES_EPOCH:
-            (epoch,) = _INT64.unpack_from(reader.payload, reader.position)
-            reader.position += _INT64.size
+            epoch = reader.int64()
         elif tag == _FEATURES:
             features = dict(_feature(reader) for _ in range(reader.array_length()))
     return ApiVersionsResponse(error_code, versions, epoch, features)
@@ -271,10 +294,8 @@ def _topic(reader: ResponseReader, version: int) -> TopicView:
 
 
 def _producer_id(reader: ResponseReader, version: int) -> ProducerIdResponse:
-    throttle_time_ms = reader.int32()
-    error_code, producer_id, producer_epoch = _PRODUCER.unpack_from(reader.payload, reader.position)
-    reader.position += _PRODUCER.size
+    response = ProducerIdResponse(reader.int32(), reader.int16(), reader.int64(), reader.int16())
     if version >= 6:  # noqa: PLR2004
         reader.skip(_ID_AND_EPOCH.size)  # of a prepared transaction (KIP-939), which this client never makes
     reader.skip_tagged_fields()
-    return ProducerIdResponse(throttle_time_ms, error_code, producer_id, producer_epoch)
+    return response

@@ -12,17 +12,22 @@ Source: AbstractResponse in Apache Kafka (`throttleTimeMs`, `errorCounts`); KIP-
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Protocol, TypeVar
 
 from aioproducer.errors import ProtocolError
 
 AnswerT = TypeVar("AnswerT")
 
+NO_TAGGED_FIELDS: Final = b"\x00"  # the end of every structure of a flexible version
+NO_TOPIC_ID: Final = bytes(16)
+
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
 _VARINT_MORE: Final = 0x80  # set in every byte of a varint but its last
 _VARINT_LAST_SHIFT: Final = 28  # five bytes hold 32 bits
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(_VARINT_MORE))
 
 
 class ResponseReader:
@@ -52,6 +57,11 @@ class ResponseReader:
         self.position += 4
         return int(value)
 
+    def int64(self) -> int:
+        (value,) = _INT64.unpack_from(self.payload, self.position)
+        self.position += 8
+        return int(value)
+
     def take(self, size: int) -> bytes:
         start = self.position
         taken = self.payload[start : start + size]
@@ -71,6 +81,15 @@ class ResponseReader:
     def string(self) -> str | None:
         size = self.int16()
         return None if size == -1 else str(self.take(size), "utf-8")
+
+    def by_topic(self, read: Callable[[ResponseReader, str], AnswerT]) -> list[AnswerT]:
+        """Read an array of topics, each a name with an array of partitions; `read` is for one of those."""
+        found: list[AnswerT] = []
+        for _ in range(self.array_length()):
+            topic = self.string() or ""
+            found += [read(self, topic) for _ in range(self.array_length())]
+            self.skip_tagged_fields()
+        return found
 
     def skip_tagged_fields(self) -> None:
         """Do nothing: plain versions have none."""
@@ -133,12 +152,7 @@ class FlexibleResponseReader(ResponseReader):
 def decode(
     what: str, payload: bytes | memoryview, *, flexible: bool, read: Callable[[ResponseReader], AnswerT]
 ) -> AnswerT:
-    """Read a whole response; `read` raises IndexError for an invalid value.
-
-    Args:
-        what: message and version, for the error.
-        payload: the complete frame after its response header.
-    """
+    """Read a whole response, the frame after its header; `read` raises IndexError for an invalid value."""
     content = bytes(payload)  # responses are short, and bytes are read faster than a view
     reader = FlexibleResponseReader(content) if flexible else ResponseReader(content)
     try:
@@ -160,13 +174,6 @@ class Response(Protocol):
     @property
     def error_codes(self) -> Collection[int]:
         """All codes in the response, for the whole, topics and partitions; may include 0."""
-
-
-_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(_VARINT_MORE))
-
-NO_TAGGED_FIELDS: Final = b"\x00"
-
-NO_TOPIC_ID: Final = bytes(16)  # the end of every structure of a flexible version
 
 
 def unsigned_varint(value: int) -> bytes:
@@ -197,3 +204,16 @@ def string(text: str | None, *, flexible: bool) -> bytes:
         return b"\x00" if flexible else b"\xff\xff"
     encoded = text.encode()
     return (unsigned_varint(len(encoded) + 1) if flexible else _INT16.pack(len(encoded))) + encoded
+
+
+def topic_partitions(pairs: Iterable[tuple[str, int]], *, flexible: bool) -> bytes:
+    """Encode (topic, partition) pairs as an array of topics, each with an array of its partitions."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in pairs:
+        topics.setdefault(topic, []).append(partition)
+    fields = [array_length(len(topics), flexible=flexible)]
+    for topic, partitions in topics.items():
+        fields += [string(topic, flexible=flexible), array_length(len(partitions), flexible=flexible)]
+        fields += [_INT32.pack(partition) for partition in partitions]
+        fields.append(NO_TAGGED_FIELDS if flexible else b"")
+    return b"".join(fields)

@@ -35,6 +35,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from aioproducer._protocol.cluster_text import printable_message
+from aioproducer._protocol.messages import SMALL_RESPONSE
 from aioproducer._protocol.primitives import (
     NO_TAGGED_FIELDS,
     ResponseReader,
@@ -43,7 +44,6 @@ from aioproducer._protocol.primitives import (
     decode,
     string,
 )
-from aioproducer._protocol.response_limits import SMALL_RESPONSE
 
 TOPIC_ID_VERSION: Final = 13  # first version that names topics by their id
 _PER_BATCH: Final = 4 * 1024  # bytes of an answer to Produce: offsets, and an error with its text
@@ -54,7 +54,6 @@ _FIRST_WITH_RECORD_ERRORS: Final = 8
 _FIRST_WITH_LEADER: Final = 10
 
 _INT32 = struct.Struct(">i")
-_TWO_INT32 = struct.Struct(">ii")
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _PARTITION_V3 = struct.Struct(">ihqq")  # index, error code, base offset, log append time
 _PARTITION_V5 = struct.Struct(">ihqqq")  # and log start offset
@@ -126,10 +125,9 @@ def request_is_flexible(version: int) -> bool:
 def encode_produce_request(
     version: int, *, acks: int, timeout_ms: int, transactional_id: str | None, batches: Sequence[BatchToSend]
 ) -> list[Buffer]:
-    """Encode a request around the batches, without copying their bodies.
+    """Encode a request around the batches, without copying their bodies; versions 3-13.
 
     Args:
-        version: 3 to 13.
         timeout_ms: how long the broker may wait for its replicas.
         batches: at most one per partition; those of one topic need not be adjacent.
 
@@ -292,8 +290,7 @@ def _leader(reader: ResponseReader, version: int) -> tuple[int, int]:
     leader = -1, -1
     for tag in reader.tagged_fields():
         if tag == 0 and version >= _FIRST_WITH_LEADER:
-            leader = _TWO_INT32.unpack_from(reader.payload, reader.position)
-            reader.position += _TWO_INT32.size
+            leader = reader.int32(), reader.int32()
             reader.skip_tagged_fields()
     return leader
 

@@ -23,10 +23,7 @@ PUSH_TELEMETRY: Final = Api(72, "PushTelemetry", 0, 0, 0, since="3.7")
 
 NO_INSTANCE_ID: Final = bytes(16)  # asks the broker for an id
 
-_HEADER = struct.Struct(">ih16si")  # throttle time, error code, instance id, subscription id
-_INTERVAL_AND_LIMIT = struct.Struct(">ii?")  # push interval, largest push, whether counters are deltas
 _PUSH = struct.Struct(">16si?b")  # instance id, subscription id, whether it is the last push, compression
-_PUSHED = struct.Struct(">ih")  # throttle time, error code
 
 
 class SubscriptionsResponse(NamedTuple):
@@ -87,29 +84,23 @@ def decode_push_telemetry_response(payload: bytes | memoryview) -> PushResponse:
 
 
 def _subscriptions(reader: ResponseReader, from_node: int) -> SubscriptionsResponse:
-    throttle_time_ms, error_code, instance_id, subscription_id = _HEADER.unpack_from(reader.payload, reader.position)
-    reader.position += _HEADER.size
-    compression_types = tuple(reader.take(reader.array_length()))
-    interval_ms, max_bytes, is_delta = _INTERVAL_AND_LIMIT.unpack_from(reader.payload, reader.position)
-    reader.position += _INTERVAL_AND_LIMIT.size
-    prefixes = tuple(reader.string() or "" for _ in range(reader.array_length()))
-    reader.skip_tagged_fields()
-    return SubscriptionsResponse(
+    response = SubscriptionsResponse(
         from_node,
-        throttle_time_ms,
-        error_code,
-        instance_id,
-        subscription_id,
-        compression_types,
-        interval_ms,
-        max_bytes,
-        is_delta,
-        prefixes,
+        throttle_time_ms=reader.int32(),
+        error_code=reader.int16(),
+        instance_id=reader.take(16),
+        subscription_id=reader.int32(),
+        compression_types=tuple(reader.take(reader.array_length())),
+        push_interval_ms=reader.int32(),
+        max_bytes=reader.int32(),
+        is_delta=reader.boolean(),
+        prefixes=tuple(reader.string() or "" for _ in range(reader.array_length())),
     )
+    reader.skip_tagged_fields()
+    return response
 
 
 def _pushed(reader: ResponseReader) -> PushResponse:
-    throttle_time_ms, error_code = _PUSHED.unpack_from(reader.payload, reader.position)
-    reader.position += _PUSHED.size
+    response = PushResponse(reader.int32(), reader.int16())
     reader.skip_tagged_fields()
-    return PushResponse(throttle_time_ms, error_code)
+    return response

@@ -19,7 +19,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from aioproducer._protocol.messages import Api
-from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
+from aioproducer._protocol.primitives import (
+    NO_TAGGED_FIELDS,
+    ResponseReader,
+    array_length,
+    decode,
+    string,
+    topic_partitions,
+)
 
 WRITE_TXN_MARKERS: Final = Api(27, "WriteTxnMarkers", 1, 1, 1, since="2.8")
 DESCRIBE_PRODUCERS: Final = Api(61, "DescribeProducers", 0, 0, 0, since="2.8")
@@ -34,9 +41,6 @@ _FIRST_WITH_PATTERN: Final = 2
 
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_DESCRIBED = struct.Struct(">iqqh")  # timeout, start time, producer id, epoch
-_PARTITION_ERROR = struct.Struct(">ih")
-_ACTIVE_PRODUCER = struct.Struct(">qiiqiq")
 _MARKER = struct.Struct(">qh?")  # producer id, epoch, is it a commit
 
 
@@ -135,13 +139,9 @@ class TransactionMarker(NamedTuple):
 def encode_list_transactions_request(
     version: int, *, states: Sequence[str], producer_ids: Sequence[int], pattern: str | None = None
 ) -> bytes:
-    """Ask for all transactions, or for those in some states or of some producers; versions 0-2.
+    """Ask for all transactions, or for those in some states (Kafka's names) or of some producers; versions 0-2.
 
-    Args:
-        version: of the request.
-        states: Kafka's names; none for all.
-        producer_ids: none for all.
-        pattern: of whole transactional ids, by RE2's rules; only version 2 sends it.
+    The pattern is of whole transactional ids, by RE2's rules; only version 2 sends it.
     """
     fields = [array_length(len(states), flexible=True)]
     fields += [string(state, flexible=True) for state in states]
@@ -164,7 +164,7 @@ def _transactions(reader: ResponseReader) -> TransactionsResponse:
     unknown = [reader.string() or "" for _ in range(reader.array_length())]
     transactions = []
     for _ in range(reader.array_length()):
-        transactional_id, producer_id = reader.string() or "", _int64(reader)
+        transactional_id, producer_id = reader.string() or "", reader.int64()
         transactions.append(ListedTransaction(transactional_id, producer_id, reader.string() or ""))
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
@@ -208,26 +208,19 @@ def _descriptions(reader: ResponseReader) -> TransactionDescriptions:
 
 
 def _description(reader: ResponseReader, throttle_time_ms: int) -> TransactionDescription:
-    error_code, transactional_id, state = reader.int16(), reader.string() or "", reader.string() or ""
-    timeout_ms, start_time_ms, producer_id, producer_epoch = _DESCRIBED.unpack_from(reader.payload, reader.position)
-    reader.position += _DESCRIBED.size
-    partitions: list[tuple[str, int]] = []
-    for _ in range(reader.array_length()):
-        topic = reader.string() or ""
-        partitions += [(topic, reader.int32()) for _ in range(reader.array_length())]
-        reader.skip_tagged_fields()
-    reader.skip_tagged_fields()
-    return TransactionDescription(
-        error_code,
-        transactional_id,
-        state,
-        timeout_ms,
-        start_time_ms,
-        producer_id,
-        producer_epoch,
-        partitions,
-        throttle_time_ms,
+    description = TransactionDescription(
+        error_code=reader.int16(),
+        transactional_id=reader.string() or "",
+        state=reader.string() or "",
+        timeout_ms=reader.int32(),
+        start_time_ms=reader.int64(),
+        producer_id=reader.int64(),
+        producer_epoch=reader.int16(),
+        partitions=reader.by_topic(lambda reader, topic: (topic, reader.int32())),
+        throttle_time_ms=throttle_time_ms,
     )
+    reader.skip_tagged_fields()
+    return description
 
 
 # Producers of partitions
@@ -235,7 +228,7 @@ def _description(reader: ResponseReader, throttle_time_ms: int) -> TransactionDe
 
 def encode_describe_producers_request(partitions: Iterable[tuple[str, int]]) -> bytes:
     """Ask a leader for the producers of some of its (topic, partition) pairs; version 0."""
-    return _topics(partitions) + NO_TAGGED_FIELDS
+    return topic_partitions(partitions, flexible=True) + NO_TAGGED_FIELDS
 
 
 def decode_describe_producers_response(payload: bytes | memoryview) -> ProducersResponse:
@@ -243,27 +236,30 @@ def decode_describe_producers_response(payload: bytes | memoryview) -> Producers
 
 
 def _producers(reader: ResponseReader) -> ProducersResponse:
-    throttle_time_ms = reader.int32()
-    found: list[PartitionProducers] = []
-    for _ in range(reader.array_length()):
-        topic = reader.string() or ""
-        found += [_partition_producers(reader, topic) for _ in range(reader.array_length())]
-        reader.skip_tagged_fields()
+    response = ProducersResponse(reader.int32(), reader.by_topic(_partition_producers))
     reader.skip_tagged_fields()
-    return ProducersResponse(throttle_time_ms, found)
+    return response
 
 
 def _partition_producers(reader: ResponseReader, topic: str) -> PartitionProducers:
-    partition, error_code = _PARTITION_ERROR.unpack_from(reader.payload, reader.position)
-    reader.position += _PARTITION_ERROR.size
+    partition, error_code = reader.int32(), reader.int16()
     reader.string()  # error message
-    producers = []
-    for _ in range(reader.array_length()):
-        producers.append(ActiveProducer(*_ACTIVE_PRODUCER.unpack_from(reader.payload, reader.position)))
-        reader.position += _ACTIVE_PRODUCER.size
-        reader.skip_tagged_fields()
+    producers = [_active_producer(reader) for _ in range(reader.array_length())]
     reader.skip_tagged_fields()
     return PartitionProducers(topic, partition, error_code, producers)
+
+
+def _active_producer(reader: ResponseReader) -> ActiveProducer:
+    producer = ActiveProducer(
+        producer_id=reader.int64(),
+        producer_epoch=reader.int32(),
+        last_sequence=reader.int32(),
+        last_timestamp_ms=reader.int64(),
+        coordinator_epoch=reader.int32(),
+        transaction_start_offset=reader.int64(),
+    )
+    reader.skip_tagged_fields()
+    return producer
 
 
 # Markers
@@ -275,7 +271,7 @@ def encode_write_txn_markers_request(marker: TransactionMarker) -> bytes:
         [
             array_length(1, flexible=True),
             _MARKER.pack(marker.producer_id, marker.producer_epoch, marker.is_commit),
-            _topics([(marker.topic, marker.partition)]),
+            topic_partitions([(marker.topic, marker.partition)], flexible=True),
             _INT32.pack(marker.coordinator_epoch),
             NO_TAGGED_FIELDS,
             NO_TAGGED_FIELDS,
@@ -291,11 +287,8 @@ def decode_write_txn_markers_response(payload: bytes | memoryview) -> MarkersRes
 def _marker_codes(reader: ResponseReader) -> MarkersResponse:
     codes: list[int] = []
     for _ in range(reader.array_length()):
-        _int64(reader)  # producer id
-        for _ in range(reader.array_length()):
-            reader.string()  # topic
-            codes += [_marker_code(reader) for _ in range(reader.array_length())]
-            reader.skip_tagged_fields()
+        reader.int64()  # producer id
+        codes += reader.by_topic(_marker_code)
         reader.skip_tagged_fields()
     reader.skip_tagged_fields()
     if not codes:
@@ -303,26 +296,8 @@ def _marker_codes(reader: ResponseReader) -> MarkersResponse:
     return MarkersResponse(codes)
 
 
-def _marker_code(reader: ResponseReader) -> int:
-    _, error_code = _PARTITION_ERROR.unpack_from(reader.payload, reader.position)
-    reader.position += _PARTITION_ERROR.size
+def _marker_code(reader: ResponseReader, _topic: str) -> int:
+    reader.int32()  # partition
+    error_code = reader.int16()
     reader.skip_tagged_fields()
-    return int(error_code)
-
-
-def _topics(partitions: Iterable[tuple[str, int]]) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    fields = [array_length(len(topics), flexible=True)]
-    for topic, numbers in topics.items():
-        fields += [string(topic, flexible=True), array_length(len(numbers), flexible=True)]
-        fields += [_INT32.pack(number) for number in numbers]
-        fields.append(NO_TAGGED_FIELDS)
-    return b"".join(fields)
-
-
-def _int64(reader: ResponseReader) -> int:
-    (value,) = _INT64.unpack_from(reader.payload, reader.position)
-    reader.position += _INT64.size
-    return int(value)
+    return error_code

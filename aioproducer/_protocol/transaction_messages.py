@@ -4,7 +4,8 @@
     AddPartitionsToTxn   0-3   before the first Produce to a partition (transactions V1; later versions are for brokers)
     AddOffsetsToTxn      0-4   before the offsets of a group (transactions V1)
     EndTxn               0-5   commit or abort; from version 5 on it returns the identity of the next transaction
-    TxnOffsetCommit      0-5   offsets that become valid with the transaction (`offset_messages.py`)
+    TxnOffsetCommit      0-5   offsets that become valid with the transaction
+    OffsetFetch          7     committed offsets of a group; with `require_stable` none that a transaction may change
     InitProducerId       0-6   the identity of a transactional id (`messages.py`)
 
 Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-98, KIP-447, KIP-699, KIP-890.
@@ -13,26 +14,68 @@ Source: the JSON descriptions of the messages in Apache Kafka 4.3; KIP-98, KIP-4
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from aioproducer._protocol.messages import Api
-from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, array_length, decode, string
+from aioproducer._protocol.primitives import (
+    NO_TAGGED_FIELDS,
+    ResponseReader,
+    array_length,
+    decode,
+    string,
+    topic_partitions,
+)
 
 FIND_COORDINATOR: Final = Api(10, "FindCoordinator", 0, 6, 3)
 ADD_PARTITIONS_TO_TXN: Final = Api(24, "AddPartitionsToTxn", 0, 3, 3)
 ADD_OFFSETS_TO_TXN: Final = Api(25, "AddOffsetsToTxn", 0, 4, 3)
 END_TXN: Final = Api(26, "EndTxn", 0, 5, 3)
+TXN_OFFSET_COMMIT: Final = Api(28, "TxnOffsetCommit", 0, 5, 3)
+OFFSET_FETCH: Final = Api(9, "OffsetFetch", 7, 7, 6, since="2.5")  # the first version with `require_stable`
+
+NO_OFFSET: Final = -1  # offset of a partition without a committed one
 
 _FIRST_WITH_KEY_TYPE: Final = 1
 _FIRST_BATCHED: Final = 4
 _FIRST_WITH_NEXT_IDENTITY: Final = 5
+_FIRST_WITH_LEADER_EPOCH: Final = 2
+_FIRST_WITH_MEMBER: Final = 3
+_NO_LEADER_EPOCH: Final = -1
+_NO_ARRAY: Final = b"\x00"  # null, where the message is flexible
 
 _INT32 = struct.Struct(">i")
 _ID_AND_EPOCH = struct.Struct(">qh")
-_PARTITION_RESULT = struct.Struct(">ih")
+_OFFSET = struct.Struct(">iq")
+PartitionT = TypeVar("PartitionT", bound=tuple[str, int])
+
+
+class GroupMember(Protocol):
+    """The fields of a `ConsumerGroupMetadata`."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def generation_id(self) -> int: ...
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def group_instance_id(self) -> str | None: ...
+
+
+class Position(Protocol):
+    """The fields of an `OffsetAndMetadata`."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def metadata(self) -> str: ...
 
 
 class CoordinatorType(IntEnum):
@@ -104,6 +147,24 @@ class EndTxnResponse(NamedTuple):
     @property
     def error_codes(self) -> Collection[int]:
         return (self.error_code,)
+
+
+class FetchedOffset(NamedTuple):
+    topic: str
+    partition: int
+    offset: int  # next offset to read; `NO_OFFSET` for none
+    metadata: str
+    error_code: int
+
+
+class OffsetsResponse(NamedTuple):
+    throttle_time_ms: int
+    error_code: int
+    offsets: list[FetchedOffset]
+
+    @property
+    def error_codes(self) -> Collection[int]:
+        return {self.error_code, *(offset.error_code for offset in self.offsets)}
 
 
 # FindCoordinator
@@ -182,17 +243,8 @@ def encode_add_partitions_request(
 ) -> bytes:
     """Add (topic, partition) pairs to the transaction; versions 0-3."""
     flexible = ADD_PARTITIONS_TO_TXN.is_flexible(version)
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    fields = [identity_fields(identity, flexible=flexible), array_length(len(topics), flexible=flexible)]
-    for topic, numbers in topics.items():
-        fields.append(string(topic, flexible=flexible))
-        fields.append(array_length(len(numbers), flexible=flexible))
-        fields += [_INT32.pack(number) for number in numbers]
-        fields.append(NO_TAGGED_FIELDS if flexible else b"")
-    fields.append(NO_TAGGED_FIELDS if flexible else b"")
-    return b"".join(fields)
+    body = identity_fields(identity, flexible=flexible) + topic_partitions(partitions, flexible=flexible)
+    return body + NO_TAGGED_FIELDS if flexible else body
 
 
 def decode_add_partitions_response(version: int, payload: bytes | memoryview) -> PartitionsResponse:
@@ -205,18 +257,15 @@ def decode_add_partitions_response(version: int, payload: bytes | memoryview) ->
 
 
 def partition_results(reader: ResponseReader) -> PartitionsResponse:
-    throttle_time_ms = reader.int32()
-    results: list[PartitionResult] = []
-    for _ in range(reader.array_length()):
-        topic = reader.string() or ""
-        for _ in range(reader.array_length()):
-            number, code = _PARTITION_RESULT.unpack_from(reader.payload, reader.position)
-            reader.position += _PARTITION_RESULT.size
-            reader.skip_tagged_fields()
-            results.append(PartitionResult(topic, number, code))
-        reader.skip_tagged_fields()
+    response = PartitionsResponse(reader.int32(), reader.by_topic(_partition_result))
     reader.skip_tagged_fields()
-    return PartitionsResponse(throttle_time_ms, results)
+    return response
+
+
+def _partition_result(reader: ResponseReader, topic: str) -> PartitionResult:
+    result = PartitionResult(topic, reader.int32(), reader.int16())
+    reader.skip_tagged_fields()
+    return result
 
 
 # AddOffsetsToTxn
@@ -257,15 +306,94 @@ def decode_end_txn_response(version: int, payload: bytes | memoryview) -> EndTxn
 
 
 def _end_txn(reader: ResponseReader, version: int) -> EndTxnResponse:
-    throttle_time_ms, error_code = reader.int32(), reader.int16()
-    producer_id, producer_epoch = -1, -1
+    response = EndTxnResponse(reader.int32(), reader.int16())
     if version >= _FIRST_WITH_NEXT_IDENTITY:
-        producer_id, producer_epoch = _ID_AND_EPOCH.unpack_from(reader.payload, reader.position)
-        reader.position += _ID_AND_EPOCH.size
+        response = response._replace(producer_id=reader.int64(), producer_epoch=reader.int16())
     reader.skip_tagged_fields()
-    return EndTxnResponse(throttle_time_ms, error_code, producer_id, producer_epoch)
+    return response
 
 
 def identity_fields(identity: TransactionIdentity, *, flexible: bool) -> bytes:
     name = string(identity.transactional_id, flexible=flexible)
     return name + _ID_AND_EPOCH.pack(identity.producer_id, identity.producer_epoch)
+
+
+# TxnOffsetCommit
+
+
+def encode_txn_offset_commit_request(
+    version: int,
+    *,
+    identity: TransactionIdentity,
+    member: GroupMember,
+    offsets: Mapping[PartitionT, Position],
+) -> bytes:
+    """Commit the next offsets to read with the transaction; versions 0-5."""
+    flexible = TXN_OFFSET_COMMIT.is_flexible(version)
+    topics: dict[str, list[tuple[int, Position]]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, []).append((partition, offset))
+    fields = [
+        string(identity.transactional_id, flexible=flexible),
+        string(member.group_id, flexible=flexible),
+        _ID_AND_EPOCH.pack(identity.producer_id, identity.producer_epoch),
+        _member_fields(version, member),
+        array_length(len(topics), flexible=flexible),
+    ]
+    for topic, partitions in topics.items():
+        fields += [string(topic, flexible=flexible), array_length(len(partitions), flexible=flexible)]
+        fields += [_offset_fields(version, partition, offset) for partition, offset in partitions]
+        fields.append(NO_TAGGED_FIELDS if flexible else b"")
+    fields.append(NO_TAGGED_FIELDS if flexible else b"")
+    return b"".join(fields)
+
+
+def decode_txn_offset_commit_response(version: int, payload: bytes | memoryview) -> PartitionsResponse:
+    flexible = TXN_OFFSET_COMMIT.is_flexible(version)
+    return decode(f"TxnOffsetCommit v{version}", payload, flexible=flexible, read=partition_results)
+
+
+def _member_fields(version: int, member: GroupMember) -> bytes:
+    if version < _FIRST_WITH_MEMBER:
+        return b""
+    generation = _INT32.pack(member.generation_id)
+    return generation + string(member.member_id, flexible=True) + string(member.group_instance_id, flexible=True)
+
+
+def _offset_fields(version: int, partition: int, offset: Position) -> bytes:
+    flexible = TXN_OFFSET_COMMIT.is_flexible(version)
+    fields = _OFFSET.pack(partition, offset.offset)
+    if version >= _FIRST_WITH_LEADER_EPOCH:
+        fields += _INT32.pack(_NO_LEADER_EPOCH)
+    fields += string(offset.metadata, flexible=flexible)
+    return fields + NO_TAGGED_FIELDS if flexible else fields
+
+
+# OffsetFetch
+
+
+def encode_offset_fetch_request(
+    group_id: str, partitions: Iterable[tuple[str, int]] | None, *, require_stable: bool
+) -> bytes:
+    """Ask for a group's committed offsets of (topic, partition) pairs, or of all with None; version 7."""
+    topics = _NO_ARRAY if partitions is None else topic_partitions(partitions, flexible=True)
+    stable = b"\x01" if require_stable else b"\x00"
+    return string(group_id, flexible=True) + topics + stable + NO_TAGGED_FIELDS
+
+
+def decode_offset_fetch_response(payload: bytes | memoryview) -> OffsetsResponse:
+    return decode("OffsetFetch v7", payload, flexible=True, read=_offsets)
+
+
+def _offsets(reader: ResponseReader) -> OffsetsResponse:
+    throttle_time_ms, offsets, error_code = reader.int32(), reader.by_topic(_offset), reader.int16()
+    reader.skip_tagged_fields()
+    return OffsetsResponse(throttle_time_ms, error_code, offsets)
+
+
+def _offset(reader: ResponseReader, topic: str) -> FetchedOffset:
+    partition, offset = reader.int32(), reader.int64()
+    reader.int32()  # leader epoch
+    fetched = FetchedOffset(topic, partition, offset, reader.string() or "", reader.int16())
+    reader.skip_tagged_fields()
+    return fetched

@@ -1,4 +1,4 @@
-"""The only place that completes or fails deliveries, runs their callbacks, and gives memory back.
+"""The only place that completes or fails deliveries, runs their callbacks, and gives memory back; flushes wait here.
 
 Step 11 of docs/explanation/life_of_a_record.md. User code never runs inside the sender's step: ending a batch sets its
 result and schedules one call that runs its callbacks and wakes its waiters, in record order.
@@ -8,29 +8,28 @@ Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, sleep
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._sender.unseen_failures import UnseenFailures
-from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome, PurgedError
+from aioproducer._accumulator.flush_generations import FlushGenerations
+from aioproducer._sender.unseen_failures import FailedBatches, UnseenFailures
+from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome, PurgedError, UndeliveredError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.events import ProducerEvents
-    from aioproducer._accumulator.flush_generations import FlushGenerations
     from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer._native.measures import LatencyHistogram, TopicTable
     from aioproducer._sender.produce_outcome import Complete
-    from aioproducer._sender.unseen_failures import FailedBatches
-    from aioproducer.errors import UndeliveredError
     from aioproducer.records import RecordMetadata
+
 
 TURNS_UNTIL_SEEN: Final = 3
 """Until a task that awaits a `BulkDelivery` has read a failed batch, which takes longest: callbacks run in the first
@@ -52,9 +51,7 @@ class DeliveryCounts:
 class Completion:
     """Ends batches, and records that never joined one.
 
-    Args:
-        latency: from the call of a batch's oldest record to its acknowledgement.
-        topics: counts failed records.
+    `latency` is from the call of a batch's oldest record to its acknowledgement.
     """
 
     def __init__(  # noqa: PLR0913  # all that the end of a record touches
@@ -168,7 +165,7 @@ class Completion:
         """Return the error that a flush raises, after tasks that await the same records have read them."""
         if len(failed):
             for _ in range(TURNS_UNTIL_SEEN):
-                await sleep(0)
+                await asyncio.sleep(0)
         return failed.take_error()
 
     def release(self, batch: ProducerBatch) -> None:
@@ -198,7 +195,7 @@ def call_on_delivery(  # noqa: PLR0917  # the callback's own arguments
         returned = callback(metadata, error)
         if returned is not None:
             _refuse_coroutine(returned)
-    except (Exception, CancelledError) as raised:  # any error of user code
+    except (Exception, asyncio.CancelledError) as raised:  # any error of user code
         text = f"{type(raised).__name__}: {raised}"
         log.error("on_delivery_failed", error=text, exc_info=raised)  # noqa: TRY400  # events have no `exception`
         return False
@@ -226,3 +223,65 @@ def _refuse_coroutine(returned: object) -> None:
     if isinstance(returned, CoroutineType):
         returned.close()
         raise TypeError("on_delivery must not be async: it is not awaited")
+
+
+class FlushWaiters:
+    """Tasks that wait for a flush or for the close, until their generations of work have ended."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.generations = FlushGenerations(self._generation_finished)
+        self._loop = loop
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        self.drain_timeout_s = math.inf  # the shortest timeout of all calls of `close`
+        self.drain_by = math.inf  # monotonic seconds
+        self._draining: asyncio.Timeout | None = None
+
+    async def wait_for(self, generation: int) -> None:
+        """Wait until nothing accepted up to this generation is unfinished."""
+        finished = self.when_finished(generation)
+        try:
+            await finished
+        finally:
+            self._waiting.pop(finished, None)  # a cancelled waiter: the generation may take long to end
+            self.generations.is_awaited = bool(self._waiting)
+
+    def when_finished(self, generation: int) -> asyncio.Future[None]:
+        """Return a future that is done once nothing accepted up to this generation is unfinished."""
+        finished = self._loop.create_future()
+        if self.generations.is_finished(generation):
+            finished.set_result(None)
+        else:
+            self._waiting[finished] = generation
+            self.generations.is_awaited = True
+        return finished
+
+    def drain_within(self, timeout_s: float) -> None:
+        """Bound the wait of `drain`, also of one that is under way; the shortest bound counts."""
+        self.drain_timeout_s = min(self.drain_timeout_s, timeout_s)
+        self.drain_by = min(self.drain_by, self._loop.time() + timeout_s)
+        if self._draining is not None and not self._draining.expired():
+            self._draining.reschedule(self.drain_by)
+
+    async def drain(self, before: Callable[[], Awaitable[None]] | None = None) -> bool:
+        """Wait until everything accepted has ended; False if the time ran out. `before` is awaited within that time."""
+        try:
+            async with asyncio.timeout_at(self.drain_by) as self._draining:
+                if before is not None:
+                    await before()
+                await self.wait_for(self.generations.current)
+        except TimeoutError:
+            return False
+        finally:
+            self._draining = None
+        return True
+
+    def _generation_finished(self) -> None:
+        for finished, generation in [*self._waiting.items()]:
+            if self.generations.is_finished(generation):
+                del self._waiting[finished]
+                if not finished.done():
+                    finished.set_result(None)
+        self.generations.is_awaited = bool(self._waiting)
+
+    def __repr__(self) -> str:
+        return f"<FlushWaiters {len(self._waiting)} {self.generations!r}>"

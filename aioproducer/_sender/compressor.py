@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import ThreadPoolExecutor
 
-    from aioproducer._accumulator.batch_options import BatchOptions
-    from aioproducer._accumulator.partition_queue import ProducerBatch
+    from aioproducer._accumulator.partition_queue import BatchOptions, ProducerBatch
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._logs import EventLog
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._logs import EventLog
-    from aioproducer._network.network_client import NetworkClient
-    from aioproducer._network.response_future import RawResponse
+    from aioproducer._network.network_client import NetworkClient, RawResponse
     from aioproducer._timing.retry_backoff import ExponentialBackoff
 
 

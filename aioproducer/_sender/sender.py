@@ -1,4 +1,4 @@
-"""Sends ready batches, and applies the responses.
+"""Sends ready batches in Produce requests, and applies the responses.
 
 The sender is one task. Each turn (`run_once`) does Kafka's steps: fire timers, grant returned memory, end overdue
 batches, ask for missing leaders or a producer id, and send every ready node its requests. Then the task sleeps until it
@@ -14,20 +14,29 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._network.requests import Answered, Lost, OutgoingRequest
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
-from aioproducer._protocol.produce import decode_produce_response, request_is_flexible
+from aioproducer._protocol.primitives import NO_TOPIC_ID
+from aioproducer._protocol.produce import (
+    BatchToSend,
+    Buffer,
+    PartitionResponse,
+    ProduceResponse,
+    decode_produce_response,
+    encode_produce_request,
+    largest_produce_response,
+    request_is_flexible,
+)
 from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
-from aioproducer._sender.produce_request import ProduceRequest
-from aioproducer._timing.timers import TICK_S
-from aioproducer.cluster import Node, PartitionView
+from aioproducer._timing.timers import TICK_S, TimerHeap
+from aioproducer.cluster import Cluster, Node, PartitionView
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
@@ -35,16 +44,18 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
-    from aioproducer._network.requests import RequestEnd
-    from aioproducer._protocol.produce import PartitionResponse, ProduceResponse
     from aioproducer._sender.compressor import BatchCompressor
-    from aioproducer._sender.produce_request import ProduceTransaction
     from aioproducer._sender.settlement import Settlement
-    from aioproducer._timing.timers import TimerHeap
     from aioproducer.records import TopicPartition
+
 
 LONGEST_SLEEP_S: Final = 3600.0
 """Event loops refuse times that are too far away, and options such as `linger.ms` may be 2**63 - 1."""
+
+
+LAST_VERSION_WITHOUT_ADDING: Final = 11
+"""From version 12 on a Produce request adds its partitions to the transaction (KIP-890)."""
+LAST_VERSION_BY_NAME: Final = 12  # from version 13 on topics are named by their ids (KIP-516)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +76,6 @@ class Sender:
     """Task that sends ready batches.
 
     Args:
-        policy: acks, retries and idempotence.
-        path: the parts that the sender drives.
-        loop: runs the task.
-        request_timeout_ms: of Produce requests.
         ask_producer_id: called in each turn without a producer id.
         transaction: returns the transaction of the batches being sent; None without a transactional id.
     """
@@ -139,7 +146,10 @@ class Sender:
         self._is_woken = False  # timers and deadlines may have called `wake`: this turn handles it
         if self._wait_queues.records:
             self._wait_queues.serve()
-        self._ask_for_what_is_missing(now)
+        if self._accumulator.ready.leaderless or self._wait_queues.records:
+            self._ask_for_topics(now)
+        if self._identity.is_missing:
+            self._ask_producer_id()
         for node_id in self._accumulator.ready.node_ids:
             self._send_to(node_id, now)
         if self._accumulator.unsealed:
@@ -195,12 +205,6 @@ class Sender:
             self._alarm = None
 
     # Sending
-
-    def _ask_for_what_is_missing(self, now: float) -> None:
-        if self._accumulator.ready.leaderless or self._wait_queues.records:
-            self._ask_for_topics(now)
-        if self._identity.is_missing:
-            self._ask_producer_id()
 
     def _ask_for_topics(self, now: float) -> None:
         self._accumulator.withdraw_idle()
@@ -263,8 +267,10 @@ class Sender:
             batch.last_error = error
             batch.attempts -= 1
             if isinstance(error, UnsupportedVersionError):
-                outcome = Fail(_outcome_before(batch), int(ErrorCode.UNSUPPORTED_VERSION), str(error))
-                self._settlement.apply(batch, outcome, now)
+                # Not `batch.outcome`: it would count this attempt, which was never made.
+                outcome = Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
+                failure = Fail(outcome, int(ErrorCode.UNSUPPORTED_VERSION), str(error))
+                self._settlement.apply(batch, failure, now)
             else:
                 self._settlement.take_back(batch, now)
         self.wake()
@@ -344,9 +350,80 @@ class Sender:
         return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
 
 
-def _outcome_before(batch: ProducerBatch) -> Outcome:
-    # This attempt was never made; `batch.outcome` would count it, since the batch is on the wire.
-    return Outcome.UNKNOWN if batch.maybe_written else Outcome.NOT_WRITTEN
+class ProduceTransaction(NamedTuple):
+    """The transaction of all batches of a request."""
+
+    transactional_id: str
+    is_v2: bool  # brokers add partitions when they are written to
+
+
+class ProduceRequest:
+    """Batches for one node, at most one per partition, and which part of the response belongs to which of them."""
+
+    def __init__(
+        self,
+        node_id: int,
+        batches: Sequence[ProducerBatch],
+        cluster: Cluster,
+        *,
+        transaction: ProduceTransaction | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.batches = batches
+        self._transaction = transaction
+        self.version = 0  # version of request and response, set when the connection is known
+        self.topic_ids: dict[str, bytes] = {}  # by name, from the metadata at the time of the request
+        self._names: dict[bytes, str] = {}  # by id
+        self._records = 0
+        for batch in batches:
+            self._records += batch.count
+            topic = batch.queue.topic_partition.topic
+            if topic not in self.topic_ids:
+                view = cluster.topics.get(topic)
+                self.topic_ids[topic] = topic_id = NO_TOPIC_ID if view is None else view.topic_id
+                self._names[topic_id] = topic
+
+    @property
+    def highest_version(self) -> int:
+        """The highest version that this request can use: topic ids may be unknown."""
+        if self._transaction is not None and not self._transaction.is_v2:
+            return LAST_VERSION_WITHOUT_ADDING
+        return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
+
+    @property
+    def largest_response(self) -> int:
+        return largest_produce_response(len(self.batches), self._records)
+
+    def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
+        """Return the body in pieces, without a copy of the records."""
+        transaction = self._transaction
+        if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
+            text = f"node {self.node_id} speaks Produce up to {version}, and transactions of its cluster need 12"
+            raise UnsupportedVersionError(text)
+        transactional_id = None if transaction is None else transaction.transactional_id
+        return encode_produce_request(
+            version, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, batches=self._to_send()
+        )
+
+    def responses_by_partition(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionResponse]:
+        """Return the parts of the response by partition; of two for one partition the first counts."""
+        found: dict[tuple[str | None, int], PartitionResponse] = {}
+        for partition_response in response.partitions:
+            found.setdefault((self._topic_of(partition_response), partition_response.partition), partition_response)
+        return found
+
+    def _topic_of(self, partition_response: PartitionResponse) -> str | None:
+        if partition_response.topic is not None or partition_response.topic_id is None:
+            return partition_response.topic
+        return self._names.get(partition_response.topic_id)
+
+    def _to_send(self) -> list[BatchToSend]:
+        to_send = []
+        for batch in self.batches:
+            topic, partition = batch.queue.topic_partition
+            records = batch.records()
+            to_send.append(BatchToSend(topic, self.topic_ids[topic], partition, batch.header(records), records))
+        return to_send
 
 
 def _error_of(batch: ProducerBatch, response: PartitionResponse) -> BrokerError:

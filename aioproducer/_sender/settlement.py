@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from aioproducer._accumulator.batch_splitter import around, halves, neighbours
-from aioproducer._accumulator.partition_queue import BatchState
+from aioproducer._accumulator.batch_splitter import BatchSplitter, around, halves, neighbours
+from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
 from aioproducer._network.refusals import is_refusal
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._sender.completion import deadline_error
+from aioproducer._sender.completion import Completion, deadline_error
 from aioproducer._sender.produce_outcome import (
     NO_OFFSET,
     BatchFacts,
@@ -29,9 +29,8 @@ from aioproducer._sender.produce_outcome import (
     Split,
     decide,
 )
-from aioproducer._sender.produce_request import topic_of
 from aioproducer._sender.why_waiting import WaitReasons
-from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS
+from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS, ExponentialBackoff
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -44,16 +43,12 @@ from aioproducer.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproducer._accumulator.batch_splitter import BatchSplitter
     from aioproducer._accumulator.events import ProducerEvents
-    from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._protocol.produce import PartitionResponse
-    from aioproducer._sender.completion import Completion
-    from aioproducer._timing.retry_backoff import ExponentialBackoff
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,19 +58,7 @@ class SettlementCounts:
 
 
 class Settlement:
-    """Applies outcomes to batches, and ends batches at deadlines and with the producer.
-
-    Args:
-        accumulator: takes batches back.
-        splitter: takes batches apart.
-        identity: the producer id.
-        backoff: pauses between attempts.
-        completion: ends deliveries.
-        clock: monotonic seconds.
-        client: knows why a node cannot be sent to.
-        metadata: is asked for new leaders.
-        events: the producer's runtime.
-    """
+    """Applies outcomes to batches, and ends batches at deadlines and with the producer."""
 
     def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,
@@ -105,7 +88,7 @@ class Settlement:
     # Outcomes
 
     def outcome(self, batch: ProducerBatch, response: PartitionResponse | None, policy: Policy) -> ProduceOutcome:
-        """Decide what a response means for a batch; `answer` is None if it left the batch's partition out."""
+        """Decide what a response means for a batch; None if it left the batch's partition out."""
         is_unusual = batch.maybe_written or response is None or response.error_code or response.base_offset < NO_OFFSET
         if response is None or is_unusual or self._repeats_offset(batch, response):
             return decide(response, self.facts(batch, response), policy)
@@ -117,7 +100,7 @@ class Settlement:
         return batch.is_stamped and has_seen(response.base_offset, batch, log_append_time=response.log_append_time)
 
     def facts(self, batch: ProducerBatch, response: PartitionResponse | None) -> BatchFacts:
-        """Collect what is known of a batch; `answer` is None if the response left its partition out."""
+        """Collect what is known of a batch; the response is None if it left the batch's partition out."""
         identity = batch.queue.identity
         return BatchFacts(
             attempts=batch.attempts - batch.put_off,
@@ -132,7 +115,7 @@ class Settlement:
 
     def apply(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
         queue = batch.queue
-        queue.take_from_wire(batch)
+        queue.on_wire.remove(batch)
         if isinstance(outcome, Complete):
             queue.identity.acknowledge(batch, outcome.base_offset, now, log_append_time=outcome.log_append_time)
             if queue.identity.has_lost_log:
@@ -167,14 +150,15 @@ class Settlement:
     def _retry(self, batch: ProducerBatch, outcome: Retry, now: float) -> None:
         batch.maybe_written = batch.maybe_written or outcome.maybe_written
         self.counts.records_retried += batch.count
-        self._accumulator.measures.topics.of(topic_of(batch)).retries += batch.count
+        topic = batch.queue.topic_partition.topic
+        self._accumulator.measures.topics.of(topic).retries += batch.count
         batch.put_off += int(outcome.is_soon or outcome.is_consequence)  # not the batch's fault
         if outcome.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
         if outcome.changes_epoch:
             batch.queue.identity.begin_change()
         if outcome.refresh_metadata:
-            self._metadata.request_update("produce_refused", topic=topic_of(batch))
+            self._metadata.request_update("produce_refused", topic=topic)
         is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
         backoff = self._soon if is_soon else self._backoff
         # The pause of soon retries grows with each of them; the ordinary pause grows with real failures only.
@@ -186,7 +170,7 @@ class Settlement:
 
     def take_back(self, batch: ProducerBatch, now: float) -> None:
         """Queue a drained batch again that no transport got; this counts as no attempt."""
-        batch.queue.take_from_wire(batch)
+        batch.queue.on_wire.remove(batch)
         self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
         self._resume(batch.queue, now)
 
@@ -218,7 +202,7 @@ class Settlement:
         for part, records in zip(parts, ranges, strict=True):
             if records in refused:
                 text = f"the broker refused the record: {reasons[records.first] or 'no reason given'}"
-                batch.queue.remove(part)
+                batch.queue.queued.remove(part)
                 self._fail(part, BrokerError.of(outcome.code, text, outcome=Outcome.NOT_WRITTEN), now)
 
     def _replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
@@ -279,7 +263,7 @@ class Settlement:
         if exists:
             ended = [batch for batch in queue.queued if batch.maybe_written]
         else:
-            self._accumulator.close_open(queue)
+            self._accumulator.open_batches.close(queue)
             ended = [batch for batch in (*queue.on_wire, *queue.queued) if not batch.is_abandoned]
             text += " without the record's partition"
         for batch in ended:
@@ -332,7 +316,7 @@ class Settlement:
 
     def _note_overdue(self, batch: ProducerBatch) -> None:
         """Note that a partition is in trouble, and with a batch that was not sent, why."""
-        self._accumulator.note_failure(batch.queue)
+        self._accumulator.partitions.note_failure(batch.queue)
         if self._identity.is_missing and not batch.is_stamped:
             batch.last_error = batch.last_error or self._identity.last_error
         if batch.state is BatchState.ON_WIRE:
@@ -367,7 +351,7 @@ class Settlement:
         for queue in self._accumulator.partitions.queues():
             if topic not in {None, queue.topic_partition.topic}:
                 continue
-            self._accumulator.close_open(queue)
+            self._accumulator.open_batches.close(queue)
             for batch in [batch for batch in queue.queued if not batch.maybe_written]:
                 purged += batch.callers
                 self._give_up(batch, error, now)
@@ -391,7 +375,7 @@ class Settlement:
             if batch.is_stamped:
                 batch.queue.identity.abandon(batch)
             return
-        batch.queue.remove(batch)
+        batch.queue.queued.remove(batch)
         self._fail(batch, error, now)
 
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import MAX_SUB_ERRORS, UndeliveredError
+from aioproducer.errors import MAX_SUB_ERRORS, KafkaError, UndeliveredError
 
 if TYPE_CHECKING:
     from aioproducer._native.delivery import BatchResult
-    from aioproducer.errors import KafkaError
 
 KEPT: Final = MAX_SUB_ERRORS
 

@@ -1,19 +1,18 @@
 """The reasons why a batch or a record waits: decided only here, for errors, logs and `Producer.explain()`.
 
-Records that wait for their serializers say so themselves: see `_producer/unfinished_record.py`.
+Records that wait for their serializers say so themselves: see `_producer/record_hooks.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.partition_queue import BatchState
+from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
 from aioproducer.explanation import Waiting, WaitReason, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queue import WaitingRecord

@@ -1,4 +1,4 @@
-"""Calls from other threads to an event loop's, and their limits.
+"""Calls from other threads to an event loop's, their limits, and blocking work that a loop leaves to a thread.
 
 A thread that waits for the loop's thread may hold a lock that it needs: of `logging`, or the user's own. So each wait
 has a limit that does not depend on the loop. After it, the caller checks whether the loop still runs: if so, the loop
@@ -7,13 +7,15 @@ ends the call by its own limits; if not, the call fails.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from aioproducer._threads.real_threads import RealFuture, allocate_lock, wait_for_lock
+from aioproducer._threads.real_threads import RealFuture, allocate_lock, start_thread, wait_for_lock
 from aioproducer.errors import (
     DeliveryTimeoutError,
     IllegalStateError,
@@ -24,11 +26,11 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
+ErrorT = TypeVar("ErrorT", bound=Exception)
 ArgumentsT = ParamSpec("ArgumentsT")
 
 LONGEST_SLEEP_S: Final = 0.25
@@ -43,15 +45,10 @@ ADVICE: Final = (
 
 
 class Limit(NamedTuple):
-    """The limit of a call's wait for a loop that does not run.
+    """The limit of a call's wait for a loop that does not run."""
 
-    Args:
-        seconds: the call's documented limit.
-        error: makes the error from its message.
-    """
-
-    seconds: float
-    error: Callable[[str], Exception]
+    seconds: float  # the call's documented limit
+    error: Callable[[str], Exception]  # makes the error from its message
 
     def exceeded(self) -> Exception:
         """Return the error of a call whose limit has passed while the loop does not run."""
@@ -92,12 +89,8 @@ def _unlocked_if_cut_short(
 class CallFuture(RealFuture[ResultT]):
     """Result of a call on an event loop; Ctrl-C in a waiting thread never stops the loop.
 
-    If such a thread left the future's lock locked, the loop's thread would wait for it forever to set the result.
-
-    Args:
-        loop: runs the call.
-        limit: of waits without a timeout.
-        is_loop_thread: whether the current thread is the loop's.
+    If such a thread left the future's lock locked, the loop's thread would wait for it forever to set the result. The
+    limit is of waits without a timeout.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: Limit, *, is_loop_thread: Callable[[], bool]) -> None:
@@ -237,3 +230,40 @@ def _cancel_too(
 
 async def _awaited(function: Callable[[], Awaitable[ResultT]]) -> ResultT:
     return await function()
+
+
+async def run_in_thread(work: Callable[[], ResultT], name: str) -> ResultT:
+    """Return the result of `work`; if the caller is cancelled, the thread goes on and its result is dropped.
+
+    Errors lose their frames: those may hold passwords and tokens, and error reports show local variables.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[ResultT] = loop.create_future()
+
+    def run() -> None:
+        settle: Callable[[], None]
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001  # raised by the future
+            settle = partial(future.set_exception, without_frames(error))
+        else:
+            settle = partial(future.set_result, result)
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(_unless_done, future, settle)
+
+    start_thread(run, name)
+    return await future
+
+
+def _unless_done(future: asyncio.Future[ResultT], settle: Callable[[], None]) -> None:
+    if not future.done():
+        settle()
+
+
+def without_frames(error: ErrorT) -> ErrorT:
+    """Return the error, without the frames of its tracebacks and of its causes'."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error

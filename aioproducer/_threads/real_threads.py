@@ -104,11 +104,7 @@ def wait_for_lock(lock: _thread.LockType, timeout_s: float) -> bool:
 
 
 def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """Return an executor whose threads are real.
-
-    Args:
-        threads: the most threads; a patched program gets one thread per job instead.
-    """
+    """Return an executor whose threads are real; a patched program gets one thread per job."""
     return _ThreadPerJob() if are_patched() else ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 

@@ -46,11 +46,7 @@ class ExponentialBackoff:
         )
 
     def delay_s(self, attempt: int) -> float:
-        """Return seconds to wait.
-
-        Args:
-            attempt: number of failures so far, minus one.
-        """
+        """Return seconds to wait; `attempt` is the number of failures so far, minus one."""
         plain_ms: float = min(self._max_ms, self._initial_ms * (1 << min(attempt, _LAST_DOUBLING)))
         if self._jitter:
             plain_ms *= self._random.uniform(1 - self._jitter, 1 + self._jitter)

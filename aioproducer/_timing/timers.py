@@ -45,11 +45,7 @@ class Timer:
 
 
 class TimerHeap:
-    """Timers by time; takes the time from its caller.
-
-    Args:
-        on_earlier: called with the time of a new timer that is due before all others.
-    """
+    """Timers by time, which comes from the caller; `on_earlier` gets that of a new timer due before all others."""
 
     __slots__ = ("_cancelled", "_heap", "_on_earlier", "_order")
 

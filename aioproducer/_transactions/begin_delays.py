@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.messages import INIT_PRODUCER_ID
-from aioproducer._protocol.offset_messages import TXN_OFFSET_COMMIT
+from aioproducer._protocol.transaction_messages import TXN_OFFSET_COMMIT
 from aioproducer._timing.timers import TICK_S
 
 if TYPE_CHECKING:

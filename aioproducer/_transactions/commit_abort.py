@@ -1,4 +1,4 @@
-"""Commit and abort, and the end of transactions that no caller waits for.
+"""Commit and abort, also without a caller; the records that they wait for; errors of calls that the state refuses.
 
 Callers wait beside the task that sends the requests. A cancelled call only stops waiting: the commit or abort goes
 on, and the same call again joins it.
@@ -6,23 +6,31 @@ on, and the same call again joins it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from aioproducer._transactions.errors import end_unknown_error
-from aioproducer._transactions.state_checks import TransactionStateChecks
-from aioproducer._transactions.states import TransactionState
-from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult
-from aioproducer.errors import IllegalStateError, ProducerClosedError, TransactionAbortedError, TransactionError
+from aioproducer._transactions.states import MAY_STILL_COMMIT, PreparedTransaction, TransactionState
+from aioproducer._transactions.verdicts import end_unknown_error
+from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult, TransactionWaits
+from aioproducer.errors import (
+    IllegalStateError,
+    KafkaError,
+    NoTransactionError,
+    ProducerClosedError,
+    TransactionAbortedError,
+    TransactionError,
+)
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.record_accumulator import RecordAccumulator
+    from aioproducer._accumulator.wait_queues import WaitQueues
+    from aioproducer._native.append import RecordAppender
+    from aioproducer._sender.completion import Completion, FlushWaiters
+    from aioproducer._sender.settlement import Settlement
     from aioproducer._transactions.manager import TransactionManager
-    from aioproducer._transactions.prepared import PreparedTransaction
-    from aioproducer._transactions.records import TransactionRecords
-    from aioproducer._transactions.waiting import TransactionWaits
-    from aioproducer.errors import KafkaError
 
 CLOSING: Final = "the producer is closing: no transaction begins any more"
 
@@ -30,18 +38,11 @@ MAY_ASK_AGAIN_S: Final = 1.0
 """Time that a caller whose commit or abort was cancelled has to call again before the next transaction begins."""
 
 _STATE: Final = TransactionState
+_HAS_BEGUN: Final = MAY_STILL_COMMIT | {_STATE.PREPARED, _STATE.ABORTING, _STATE.ABORTABLE_ERROR}
 
 
 class TransactionCompleter:
-    """Ends the transactions of one producer.
-
-    Args:
-        manager: decides.
-        records: of the open transaction.
-        waits: callers of commit and abort.
-        loop: for the time.
-        wake: called when there may be a request to send.
-    """
+    """Ends the transactions of one producer; `wake` is called when there may be a request to send."""
 
     def __init__(
         self,
@@ -69,14 +70,7 @@ class TransactionCompleter:
     # Commit
 
     async def commit(self, *, deadline: float) -> None:
-        """Commit, or join the commit that is already running.
-
-        Raises:
-            IllegalStateError: no transaction is open, or it is being aborted.
-            TransactionAbortableError: it must be aborted.
-            TransactionTimeoutError: not committed yet.
-            KafkaError: the producer has failed.
-        """
+        """Commit, or join the commit that is already running."""
         self.state_checks.raise_fatal()
         result = self._result
         if result is None or not result.is_commit or not result.may_be_joined:
@@ -123,14 +117,7 @@ class TransactionCompleter:
     # Prepare
 
     async def prepare(self, *, deadline: float) -> PreparedTransaction:
-        """Wait for all records and offsets, and leave the transaction open at the coordinator.
-
-        Raises:
-            IllegalStateError: no transaction is open, it is empty, or it is being committed or aborted.
-            TransactionAbortableError: it must be aborted.
-            TransactionTimeoutError: not prepared yet.
-            KafkaError: the producer has failed.
-        """
+        """Wait for all records and offsets, and leave the transaction open at the coordinator."""
         self.state_checks.raise_fatal()
         result = self._result
         if result is None or not result.is_prepare:
@@ -185,14 +172,8 @@ class TransactionCompleter:
         """Abort, or join the abort that is already running.
 
         Args:
-            deadline: of the event loop's clock.
             cause: exception that ended the body of the transaction; becomes `__cause__` of its records' errors, unless
                 the transaction has failed by itself.
-
-        Raises:
-            IllegalStateError: no transaction is open, or it is being committed.
-            TransactionTimeoutError: not aborted yet.
-            KafkaError: the producer has failed.
         """
         self.state_checks.raise_fatal()
         result = self._result
@@ -305,7 +286,6 @@ class TransactionCompleter:
         return self.state_checks.is_open and self._manager.number == number
 
     def handle(self) -> TransactionHandle:
-        """Return a handle of the open transaction."""
         return TransactionHandle(self._manager.number, is_open=self.is_open, abandon=self.abandon)
 
     # Beginnings and ends
@@ -317,13 +297,7 @@ class TransactionCompleter:
         self._is_abandoned = False
 
     async def end_of_last(self, deadline: float) -> None:
-        """Wait until no transaction is open, or the producer closes.
-
-        Raises:
-            IllegalStateError: one is open, and no one is ending it.
-            TransactionTimeoutError: it has not ended yet.
-            KafkaError: its commit or abort has failed.
-        """
+        """Wait until no transaction is open, or the producer closes; raises if no caller is ending the open one."""
         if not self.state_checks.is_open:
             return
         result, is_abandoned = self._result, self._is_abandoned
@@ -342,7 +316,6 @@ class TransactionCompleter:
             await self._waits.join(result, deadline)
 
     def settle(self) -> None:
-        """React to a new state of the manager."""
         manager, result = self._manager, self._result
         is_over = manager.has_ended or manager.error is not None
         if result is not None and not result.is_done and is_over:
@@ -364,14 +337,118 @@ class TransactionCompleter:
         return end_unknown_error(error)
 
 
-class TransactionHandle:
-    """Handle of one transaction, which does not affect later ones.
+class TransactionRecords:
+    """Accepts records while a transaction is open, and waits for their ends, or fails them.
 
-    Args:
-        number: of the transaction.
-        is_open: whether the transaction with a number has not ended.
-        abandon: lets the transaction with a number end in the background.
+    The native append checks the same flag in every producer, so to refuse records between transactions costs nothing.
     """
+
+    def __init__(
+        self,
+        *,
+        appender: RecordAppender,
+        wait_queues: WaitQueues,
+        accumulator: RecordAccumulator,
+        completion: Completion,
+        settlement: Settlement,
+        flushes: FlushWaiters,
+    ) -> None:
+        self._appender = appender
+        self._wait_queues = wait_queues
+        self._accumulator = accumulator
+        self._settlement = settlement
+        self._flushes = flushes
+        self._completion = completion
+        self._taken_before = 0  # by transactions that are over
+
+    def open(self) -> None:
+        self._appender.closed = False
+        self._taken_before = self._accumulator.open_batches.records
+
+    @property
+    def taken(self) -> int:
+        """Number of records of the open transaction, or else of the last."""
+        return self._accumulator.open_batches.records - self._taken_before + self._wait_queues.records
+
+    def close(self) -> int:
+        self._appender.closed = True
+        generation = self._flushes.generations.close()
+        self._accumulator.open_batches.close_all()
+        return generation
+
+    def is_flushed(self, generation: int) -> bool:
+        return self._flushes.generations.is_finished(generation)
+
+    def when_flushed(self, generation: int) -> asyncio.Future[None]:
+        return self._flushes.when_finished(generation)
+
+    def give_up(self, error: KafkaError) -> None:
+        """Fail all records without an end; batches on the wire stay there until they are answered or lost."""
+        self._wait_queues.fail_all(error)
+        self._settlement.fail_everything(error, asyncio.get_running_loop().time())
+
+    def forget_failures(self) -> None:
+        """Drop failures that commit and abort have reported, so that no later flush or close raises them."""
+        unseen = self._completion.unseen
+        if not unseen.keeps_any:
+            return
+        failed = unseen.begin_flush(self._flushes.generations.current)
+        failed.take_error()
+        unseen.end_flush(failed)
+
+    def is_off_the_wire(self) -> bool:
+        return not self._accumulator.partitions.is_any_on_wire()
+
+    def offer(self, queues: Iterable[PartitionQueue]) -> None:
+        for queue in queues:
+            self._accumulator.offer(queue)
+
+
+class TransactionStateChecks:
+    """Raises if a call is not allowed now."""
+
+    def __init__(self, manager: TransactionManager) -> None:
+        self._manager = manager
+
+    @property
+    def is_open(self) -> bool:
+        return self._manager.state in _HAS_BEGUN
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether the transaction takes records and offsets."""
+        return self._manager.state is _STATE.IN_TRANSACTION
+
+    def check_taking(self) -> None:
+        if not self.is_taking:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raise the error of a call that needs an open transaction."""
+        self.raise_fatal()
+        self.raise_abortable()
+        if self._manager.state is _STATE.PREPARED:
+            raise NoTransactionError("the transaction is prepared: it takes nothing more, commit or abort it")
+        if self.is_open:
+            raise NoTransactionError("the transaction is ending: it takes nothing more")
+        text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"
+        raise NoTransactionError(text)
+
+    def check_open(self, action: str) -> None:
+        if not self.is_open:
+            raise IllegalStateError(f"there is nothing to {action}: no transaction is open")
+
+    def raise_fatal(self) -> None:
+        if self._manager.state is _STATE.FATAL_ERROR and self._manager.error is not None:
+            raise self._manager.error.fresh()
+
+    def raise_abortable(self) -> None:
+        if self._manager.state is _STATE.ABORTABLE_ERROR and self._manager.error is not None:
+            raise self._manager.error.fresh()
+
+
+class TransactionHandle:
+    """Handle of one transaction, which does not affect later ones."""
 
     __slots__ = ("_abandon", "_is_open", "_number")
 
@@ -382,11 +459,9 @@ class TransactionHandle:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction has not ended."""
         return self._is_open(self._number)
 
     def abandon(self) -> None:
-        """Let the transaction end in the background, if it has not ended."""
         self._abandon(self._number)
 
 

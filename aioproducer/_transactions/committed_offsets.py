@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.offset_messages import (
-    NO_OFFSET,
-    OFFSET_FETCH,
-    decode_offset_fetch_response,
-    encode_offset_fetch_request,
-)
 from aioproducer._protocol.transaction_messages import (
     FIND_COORDINATOR,
+    NO_OFFSET,
+    OFFSET_FETCH,
     CoordinatorType,
     decode_find_coordinator_response,
+    decode_offset_fetch_response,
     encode_find_coordinator_request,
+    encode_offset_fetch_request,
 )
 from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError, TransactionTimeoutError
 from aioproducer.records import OffsetAndMetadata, TopicPartition

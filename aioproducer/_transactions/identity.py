@@ -13,13 +13,10 @@ Source: TransactionManager in Apache Kafka (KIP-98, KIP-360, KIP-890).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aioproducer._accumulator.producer_identity import PartitionIdentity, ProducerIdentity
-from aioproducer._accumulator.record_batch_header import BatchIdentity, sequence_after
-
-if TYPE_CHECKING:
-    from aioproducer._accumulator.record_batch_header import StampedBatch
+from aioproducer._accumulator.record_batch_header import BatchIdentity, StampedBatch, sequence_after
 
 
 def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:

@@ -14,71 +14,67 @@ Source: TransactionManager in Apache Kafka (KIP-98, KIP-360, KIP-447, KIP-890, K
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
 from aioproducer._protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorResponse, EndTxnResponse
-from aioproducer._timing.retry_backoff import RequestPacing
+from aioproducer._timing.retry_backoff import ExponentialBackoff, RequestPacing
 from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
-from aioproducer._transactions.errors import FENCED_CODES, abortable_error, answered_error, fatal_error, late_error
 from aioproducer._transactions.identity import TransactionalIdentity, TransactionalPartitionIdentity
 from aioproducer._transactions.open_transaction import OpenTransaction, PendingOffsets
-from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import (
+    Coordinator,
     OffsetsToSend,
     TransactionRequest,
     TransactionRequests,
+    TransactionResponse,
     codes_of,
     find_coordinator,
 )
-from aioproducer._transactions.states import FIRST_V2, TRANSITIONS, TransactionState
+from aioproducer._transactions.states import (
+    FIRST_V2,
+    MAY_STILL_COMMIT,
+    TRANSITIONS,
+    PreparedTransaction,
+    TransactionState,
+)
 from aioproducer._transactions.verdicts import (
+    FENCED_CODES,
     ErrorAction,
     TransactionEffect,
+    abortable_error,
+    answered_error,
     consequence_of,
+    fatal_error,
     has_successor,
     has_timed_out,
     is_refused_unseen,
+    late_error,
     worst_of,
 )
 from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aioproducer._accumulator.partition_queue import PartitionQueue
-    from aioproducer._timing.retry_backoff import ExponentialBackoff
-    from aioproducer._transactions.requests import Coordinator, TransactionResponse
 
-_MAY_STILL_COMMIT: Final = frozenset(
-    (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING, TransactionState.PREPARING)
-)
-_MAY_ABORT: Final = frozenset(
-    (
-        TransactionState.IN_TRANSACTION,
-        TransactionState.PREPARING,
-        TransactionState.PREPARED,
-        TransactionState.ABORTABLE_ERROR,
-    )
-)
-_ENDING: Final = frozenset((TransactionState.COMMITTING, TransactionState.ABORTING))
+_STATE: Final = TransactionState
+_MAY_ABORT: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.PREPARING, _STATE.PREPARED, _STATE.ABORTABLE_ERROR))
+_ENDING: Final = frozenset((_STATE.COMMITTING, _STATE.ABORTING))
 
 
 class TransactionManager:  # noqa: PLR0904  # all events and questions of a transaction
     """State of one transactional id.
 
     Args:
-        transactional_id: its name.
         timeout_ms: `transaction.timeout.ms`, sent to the coordinator.
         identity: shared with the partitions.
-        backoff: between attempts.
         stray_delay_s: how long a copy of an unanswered request may still arrive.
     """
 
-    def __init__(  # what it takes from outside
+    def __init__(
         self,
         transactional_id: str,
         *,
@@ -118,10 +114,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._move_to(TransactionState.INITIALIZING)
 
     def begin(self, transaction_version: int) -> bool:
-        """Begin a transaction, if READY.
-
-        Args:
-            transaction_version: level that the cluster has finalized.
+        """Begin a transaction, if READY, of the version that the cluster has finalized.
 
         Returns:
             False if an epoch must be fetched first, because the protocol or the cluster has changed.
@@ -151,11 +144,8 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     def prepare(self, *, is_empty: bool) -> None:
         """Accept nothing more; the transaction is prepared when what was accepted has ended (`flushed`).
 
-        Args:
-            is_empty: it has no records.
-
         Raises:
-            IllegalStateError: it has no offsets either, so the coordinator does not know it.
+            IllegalStateError: it has no records (`is_empty`) and no offsets, so the coordinator does not know it.
         """
         if is_empty and not (self._open.asked or self._offsets):
             raise IllegalStateError("there is nothing to prepare: the transaction has no records and no offsets")
@@ -172,8 +162,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
 
     @property
     def may_abort(self) -> bool:
-        """Whether an abort is still possible: not once EndTxn was sent to commit."""
-        # Once EndTxn has gone out to commit, only its response decides: the brokers may have committed.
+        """Whether an abort is still possible: once EndTxn was sent to commit, only its response decides."""
         is_committing = self.state is TransactionState.COMMITTING and not self._open.is_commit_sent
         return is_committing or self.state in _MAY_ABORT
 
@@ -198,7 +187,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
 
     def use(self, queue: PartitionQueue, now: float) -> bool:
         """Note that a partition has a record of the transaction; return whether it may be sent at once."""
-        if self.state not in _MAY_STILL_COMMIT or queue.identity.is_send_allowed or queue in self._joining:
+        if self.state not in MAY_STILL_COMMIT or queue.identity.is_send_allowed or queue in self._joining:
             return False
         if self.is_v2 and self._marker_backoff.is_over(now):
             self._join([queue])
@@ -228,13 +217,12 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             self._fail_transaction(error)
 
     def _fail_transaction(self, error: KafkaError) -> None:
-        if self.state in _MAY_STILL_COMMIT:
+        if self.state in MAY_STILL_COMMIT:
             self._open.is_outdated = isinstance(error, BrokerError) and error.code in FENCED_CODES
             self.error = abortable_error(error)
             self._move_to(TransactionState.ABORTABLE_ERROR)
 
     def fail(self, error: KafkaError) -> None:
-        """Note that the producer has failed."""
         if self.state is TransactionState.FATAL_ERROR:
             return
         self.error = fatal_error(error, self.transactional_id)
@@ -248,7 +236,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._end_prepare()
         if self._is_asking or now < self.next_at(now):
             return None
-        if self.is_v2 and self.state in _MAY_STILL_COMMIT and self._joining:
+        if self.is_v2 and self.state in MAY_STILL_COMMIT and self._joining:
             self._on_joined(self._join([*self._joining]))
         request = self._wanted()
         if request is None:
@@ -263,7 +251,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         pause = self._marker_backoff
         if (
             self.is_v2
-            and self.state in _MAY_STILL_COMMIT
+            and self.state in MAY_STILL_COMMIT
             and (self._joining or self._offsets)
             and not pause.is_over(now)
         ):
@@ -277,9 +265,9 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
     def _wanted(self) -> TransactionRequest | None:
         if self.state is TransactionState.INITIALIZING:
             return self._wanted_for_identity()
-        if self.state in _MAY_STILL_COMMIT and self._joining:
+        if self.state in MAY_STILL_COMMIT and self._joining:
             return self._requests.add(self._joining)
-        if self.state in _MAY_STILL_COMMIT and self._offsets:
+        if self.state in MAY_STILL_COMMIT and self._offsets:
             return self._requests.send_offsets(self._offsets.first, is_v2=self.is_v2)
         if self.state in _ENDING and self._open.is_flushed and not self._is_renewing:
             requests, is_commit = self._requests, self.state is TransactionState.COMMITTING
@@ -338,7 +326,6 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self.fail(late_error(self.transactional_id) if self._is_doubted else error)
 
     def answered(self, request: TransactionRequest, response: TransactionResponse, now: float) -> None:
-        """React to a response."""
         self._is_asking = False
         if self.state is TransactionState.FATAL_ERROR:
             return

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import INIT_PRODUCER_ID
-from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, ONGOING
+from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, ONGOING, TransactionDescription
 from aioproducer._protocol.transaction_messages import ADD_OFFSETS_TO_TXN, END_TXN, FIND_COORDINATOR
 
 if TYPE_CHECKING:
-    from aioproducer._protocol.transaction_admin_messages import TransactionDescription
     from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest
 
 

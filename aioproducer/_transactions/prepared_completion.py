@@ -20,11 +20,10 @@ from aioproducer._protocol.transaction_messages import (
     encode_end_txn_request,
     encode_find_coordinator_request,
 )
-from aioproducer._timing.retry_backoff import SOON_MS
-from aioproducer._transactions.errors import FENCED_CODES, FORGOTTEN_CODES
+from aioproducer._timing.retry_backoff import SOON_MS, ExponentialBackoff
 from aioproducer._transactions.requests import END_TXN_V1
-from aioproducer._transactions.states import FIRST_V2
-from aioproducer._transactions.verdicts import ErrorAction, verdict_on
+from aioproducer._transactions.states import FIRST_V2, PreparedTransaction
+from aioproducer._transactions.verdicts import FENCED_CODES, FORGOTTEN_CODES, ErrorAction, verdict_on
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._network.requests import PendingCalls
     from aioproducer._protocol.messages import Api
-    from aioproducer._timing.retry_backoff import ExponentialBackoff
-    from aioproducer._transactions.prepared import PreparedTransaction
 
 _RETRIES: Final = frozenset((ErrorAction.RETRY_SOON, ErrorAction.RETRY, ErrorAction.REFIND))
 
@@ -94,15 +91,7 @@ def encode_end_txn(prepared: PreparedTransaction, version: int, *, is_commit: bo
 
 
 class PreparedCompletion:
-    """Ends one prepared transaction.
-
-    Args:
-        prepared: names it.
-        is_commit: whether to commit or abort.
-        client: sends requests.
-        metadata: asked to refresh when a node cannot be reached.
-        backoff: between attempts.
-    """
+    """Commits or aborts one prepared transaction."""
 
     def __init__(
         self,
@@ -121,11 +110,7 @@ class PreparedCompletion:
         self._last: KafkaError | None = None
 
     async def run(self, calls: PendingCalls, timeout_s: float) -> None:
-        """Send EndTxn until it is answered.
-
-        Args:
-            calls: end with the producer.
-            timeout_s: for all attempts.
+        """Send EndTxn until it is answered, or `calls` end with the producer.
 
         Raises:
             TransactionTimeoutError: no answer in time; it may be done.
@@ -180,12 +165,7 @@ class PreparedCompletion:
         return self._judge(END_TXN, response.error_code)
 
     def _judge(self, api: Api, code: int) -> ErrorAction:
-        """Return what to do after an answer.
-
-        Raises:
-            TransactionError: the transaction has ended otherwise.
-            BrokerError: another refusal.
-        """
+        """Return what to do after an answer; raises the error of a refusal that ends it."""
         action = ErrorAction.DONE if code == ErrorCode.NONE else verdict_on(api.key, code)
         if action is ErrorAction.DONE:
             return action

@@ -6,7 +6,7 @@ and how often. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -19,11 +19,6 @@ from aioproducer._protocol.messages import (
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer._protocol.offset_messages import (
-    TXN_OFFSET_COMMIT,
-    decode_txn_offset_commit_response,
-    encode_txn_offset_commit_request,
-)
 from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_TRANSACTIONS,
     TransactionDescription,
@@ -35,6 +30,7 @@ from aioproducer._protocol.transaction_messages import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
+    TXN_OFFSET_COMMIT,
     CodeResponse,
     CoordinatorResponse,
     CoordinatorType,
@@ -45,17 +41,17 @@ from aioproducer._protocol.transaction_messages import (
     decode_add_partitions_response,
     decode_end_txn_response,
     decode_find_coordinator_response,
+    decode_txn_offset_commit_response,
     encode_add_offsets_request,
     encode_add_partitions_request,
     encode_end_txn_request,
     encode_find_coordinator_request,
+    encode_txn_offset_commit_request,
 )
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._transactions.identity import TransactionalIdentity
 
@@ -111,7 +107,7 @@ def find_coordinator(coordinator: Coordinator) -> TransactionRequest:
     return TransactionRequest(
         api=FIND_COORDINATOR,
         coordinator=coordinator,
-        body=partial(_find_body, coordinator),
+        body=lambda version: encode_find_coordinator_request(version, coordinator.key, coordinator.kind),
         decode=partial(decode_find_coordinator_response, key=coordinator.key),
     )
 
@@ -186,10 +182,6 @@ def _offsets_body(version: int, *, identity: TransactionIdentity, offsets: Offse
         )
         raise UnsupportedVersionError(text)
     return encode_txn_offset_commit_request(version, identity=identity, member=group, offsets=offsets.offsets)
-
-
-def _find_body(coordinator: Coordinator, version: int) -> bytes:
-    return encode_find_coordinator_request(version, coordinator.key, coordinator.kind)
 
 
 class TransactionRequests:

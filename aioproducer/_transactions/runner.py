@@ -1,6 +1,8 @@
-"""Runs transactions: one task sends the requests, while callers begin transactions and give offsets.
+"""Runs transactions: one task sends the manager's requests, while callers begin transactions and give offsets.
 
-`_transactions/commit_abort.py` ends them. `TransactionParts` wires what only a transactional producer has.
+`_transactions/commit_abort.py` ends them.
+
+Source: Sender.maybeSendAndPollTransactionalRequest in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -8,16 +10,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._protocol.transaction_messages import ADD_PARTITIONS_TO_TXN
+from aioproducer._sender.sender import ProduceTransaction
 from aioproducer._timing.timers import TICK_S
-from aioproducer._transactions.commit_abort import CLOSING, TransactionCompleter
-from aioproducer._transactions.coordinators import Coordinators
+from aioproducer._transactions.commit_abort import CLOSING, TransactionCompleter, TransactionRecords
 from aioproducer._transactions.identity import TransactionalIdentity
 from aioproducer._transactions.manager import TransactionManager
-from aioproducer._transactions.records import TransactionRecords
-from aioproducer._transactions.requests import OffsetsToSend
-from aioproducer._transactions.states import TransactionState
+from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest, TransactionResponse
+from aioproducer._transactions.states import FIRST_V2, MAY_STILL_COMMIT, TransactionState
 from aioproducer._transactions.waiting import TransactionWaits
-from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError
+from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
-    from aioproducer._sender.produce_request import ProduceTransaction
     from aioproducer._timing.retry_backoff import ExponentialBackoff
     from aioproducer.config import ProducerConfig
     from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -35,29 +37,11 @@ if TYPE_CHECKING:
 
 _STATE: Final = TransactionState
 _NOT_YET: Final = frozenset((_STATE.UNINITIALIZED, _STATE.INITIALIZING))
-_UNCOMMITTED: Final = frozenset(
-    (
-        _STATE.IN_TRANSACTION,
-        _STATE.COMMITTING,
-        _STATE.PREPARING,
-        _STATE.ABORTING,
-        _STATE.ABORTABLE_ERROR,
-        _STATE.FATAL_ERROR,
-    )
-)
-_TAKING: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.PREPARING))
+_UNCOMMITTED: Final = MAY_STILL_COMMIT | {_STATE.ABORTING, _STATE.ABORTABLE_ERROR, _STATE.FATAL_ERROR}
 
 
 class TransactionRunner:
-    """The transactions of one producer.
-
-    Args:
-        coordinators: send the requests.
-        records: of the open transaction.
-        max_block_s: how long a call waits.
-        on_fatal: called with the error that ended the producer.
-        log: gets one event per failed transaction.
-    """
+    """The transactions of one producer; `on_fatal` is called with the error that ended it."""
 
     def __init__(
         self,
@@ -69,6 +53,7 @@ class TransactionRunner:
         log: EventLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self.of_request = coordinators.produce_transaction
         self._coordinators = coordinators
         self._manager = coordinators.manager
         self._records = records
@@ -103,7 +88,6 @@ class TransactionRunner:
             self._stop_alarm()
 
     def wake(self) -> None:
-        """Have the task look for a request soon."""
         self._wanted.set()
 
     def _set_alarm(self, looked_at: float) -> None:
@@ -122,10 +106,6 @@ class TransactionRunner:
 
     # Records
 
-    def of_request(self) -> ProduceTransaction:
-        """Return the transactional fields of a Produce request."""
-        return self._coordinators.produce_transaction()
-
     def batch_opened(self, queue: PartitionQueue) -> None:
         """Add the partition of a new batch to the transaction."""
         if not self._manager.use(queue, self._loop.time()):
@@ -133,7 +113,7 @@ class TransactionRunner:
 
     def records_failed(self, error: KafkaError) -> None:
         """Require the open transaction to be aborted."""
-        if self._manager.state in _TAKING:
+        if self._manager.state in MAY_STILL_COMMIT:
             self._manager.fail_transaction(error)  # does nothing once EndTxn was sent to commit
             self._loop.call_soon(self._changed)  # later: the caller is in the middle of failing a batch
 
@@ -147,12 +127,11 @@ class TransactionRunner:
     # Failing
 
     def reject(self, error: KafkaError) -> None:
-        """Require the open transaction to be aborted."""
         self._manager.fail_transaction(error)
         self._changed()
 
     def fail(self, error: KafkaError) -> None:
-        """Note that the producer has failed or is closed; every later call raises the error."""
+        """Note that the producer has failed or is closed."""
         self.completer.stop_flushing()
         self._manager.fail(error)
         self._told = self._manager.error
@@ -182,13 +161,7 @@ class TransactionRunner:
     # Beginning
 
     async def initialized(self, *, deadline: float) -> None:
-        """Wait until there is an identity.
-
-        Raises:
-            TransactionTimeoutError: not yet.
-            ProducerClosedError: the producer is closing.
-            KafkaError: the producer has failed.
-        """
+        """Wait until there is an identity; raises if the producer closes or has failed, or the time is over."""
         what = f"there is no identity for transactional_id {self._manager.transactional_id!r}"
         await self.waits.until(lambda: self._manager.state not in _NOT_YET or self.completer.is_closing, deadline, what)
         self.state_checks.raise_fatal()
@@ -206,14 +179,7 @@ class TransactionRunner:
         return self._manager.number
 
     async def begin(self, *, deadline: float) -> None:
-        """Begin a transaction after the previous one has ended on the brokers.
-
-        Raises:
-            IllegalStateError: one is open.
-            TransactionTimeoutError: the coordinator has not let it begin yet.
-            ProducerClosedError: the producer is closing.
-            KafkaError: the last one must be aborted first, or the producer has failed.
-        """
+        """Begin a transaction after the previous one has ended on the brokers."""
         began_at = self._loop.time()
         while True:
             await self.completer.end_of_last(deadline)
@@ -234,20 +200,9 @@ class TransactionRunner:
     # Offsets
 
     async def send_offsets(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group: ConsumerGroupMetadata,
-        *,
-        deadline: float,
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata, *, deadline: float
     ) -> None:
-        """Commit offsets of a group with the transaction.
-
-        Raises:
-            NoTransactionError: none is open.
-            TransactionAbortableError: it must be aborted.
-            TransactionTimeoutError: no response yet.
-            KafkaError: the producer has failed.
-        """
+        """Commit offsets of a group with the transaction, and wait until they are accepted."""
         self.state_checks.check_taking()
         if not offsets:
             return
@@ -256,7 +211,7 @@ class TransactionRunner:
         self.wake()
         what = f"the offsets of group {group.group_id!r} are not committed with the transaction"
         await self.waits.until(
-            lambda: sending.is_done or manager.number != number or manager.state not in _TAKING, deadline, what
+            lambda: sending.is_done or manager.number != number or manager.state not in MAY_STILL_COMMIT, deadline, what
         )
         if not sending.is_done:
             self.state_checks.raise_fatal()
@@ -265,62 +220,122 @@ class TransactionRunner:
         self.completer.counts.send_offsets_time.record(self._loop.time() - began_at)
 
 
-__all__ = ["TransactionParts", "TransactionRecords"]
+class _CalledOffError(KafkaError):
+    """A request became obsolete before it could be sent; the broker has not failed."""
 
 
-class TransactionParts:
-    """Makes the transactional parts of a producer, apart from the records.
-
-    Args:
-        config: validated.
-        backoff: between attempts.
-        client: sends requests.
-        metadata: knows the nodes.
-        loop: for the time.
-        log: bound to the client id.
-    """
+class Coordinators:
+    """Sends the requests that the manager asks for, one at a time, and reports the results to it."""
 
     def __init__(
         self,
-        config: ProducerConfig,
-        *,
-        backoff: ExponentialBackoff,
         client: NetworkClient,
         metadata: MetadataRefresher,
-        loop: asyncio.AbstractEventLoop,
+        manager: TransactionManager,
+        *,
+        clock: Callable[[], float],
         log: EventLog,
     ) -> None:
-        self._config = config
-        self._backoff = backoff
+        self.manager = manager
         self._client = client
         self._metadata = metadata
-        self._loop = loop
+        self._clock = clock
         self._log = log
 
-    def runner(
-        self,
-        identity: ProducerIdentity,
-        records: TransactionRecords,
-        *,
-        on_fatal: Callable[[KafkaError], None],
-        coordinators: type[Coordinators] = Coordinators,
-    ) -> TransactionRunner | None:
-        """Return the runner; None without a transactional id.
+    @property
+    def transaction_version(self) -> int:
+        return self._client.transaction_version
 
-        Args:
-            coordinators: class of what sends the requests.
-        """
-        config = self._config
-        if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
-            return None
-        manager = TransactionManager(
-            config.transactional_id,
-            timeout_ms=config.transaction_timeout_ms,
-            identity=identity,
-            backoff=self._backoff,
-            stray_delay_s=config.request_timeout_ms / 1000,
-            on_joined=records.offer,
-        )
-        asking = coordinators(self._client, self._metadata, manager, clock=self._loop.time, log=self._log)
-        max_block_s = config.max_block_ms / 1000
-        return TransactionRunner(asking, records, max_block_s=max_block_s, on_fatal=on_fatal, log=self._log)
+    def when_nodes_change(self, listener: Callable[[], None]) -> None:
+        self._metadata.on_update(lambda _: listener())
+
+    def produce_transaction(self) -> ProduceTransaction:
+        """Return the transactional fields of a Produce request."""
+        self._follow_cluster()
+        return ProduceTransaction(self.manager.transactional_id, self.manager.is_v2)
+
+    def _follow_cluster(self) -> None:
+        """Continue the open transaction as V1 if the cluster is known to be downgraded below V2."""
+        if self.manager.is_v2 and self._client.transaction_version < FIRST_V2:
+            self.manager.downgrade()
+
+    def next_request(self) -> TransactionRequest | None:
+        self._follow_cluster()
+        return self.manager.next_request(self._clock()) if self._metadata.cluster.nodes else None
+
+    async def ask(self, request: TransactionRequest) -> None:
+        was_sent = False
+        asked_in, speaks_v2 = self.manager.state, self.manager.is_v2
+
+        def body(version: int) -> bytes:
+            nonlocal was_sent
+            self._check_wanted(asked_in, speaks_v2=speaks_v2)
+            content = request.body(version)
+            self.manager.sent(request)
+            was_sent = True
+            return content
+
+        try:
+            response = await self._client.request(
+                request.api,
+                body,
+                lambda reply: request.decode(reply.version, reply.payload),
+                node_id=self.manager.node_of(request),
+                at_most=request.at_most,
+            )
+        except UnsupportedVersionError as error:
+            self.manager.unsupported(request, error)
+        except _CalledOffError as error:
+            self._log.debug("transaction_request_called_off", request=request.api.name, reason=str(error))
+            self.manager.unanswered(request, None, was_sent=False, now=self._clock())
+        except KafkaError as error:
+            self._log.debug("transaction_request_failed", request=request.api.name, reason=str(error))
+            self._metadata.request_update("coordinator_unreachable")
+            self.manager.unanswered(request, error, was_sent=was_sent, now=self._clock())
+        else:
+            self._take(request, response)
+
+    def _check_wanted(self, asked_in: TransactionState, *, speaks_v2: bool) -> None:
+        """Call a request off that waited for a connection, if it has become obsolete."""
+        # What was decided may be outdated once a connection is there: an EndTxn(commit) would end the abort asked for
+        # since.
+        self._follow_cluster()  # a new connection may be the first to show a downgrade
+        if self.manager.is_v2 != speaks_v2:
+            raise _CalledOffError("the cluster serves another version of transactions now")
+        still_wanted = {asked_in, TransactionState.COMMITTING, TransactionState.PREPARING}
+        if self.manager.state not in still_wanted:  # it may have to abort now
+            raise _CalledOffError("the transaction took another turn while this waited for a connection")
+
+    def _take(self, request: TransactionRequest, response: TransactionResponse) -> None:
+        if request.api is ADD_PARTITIONS_TO_TXN:  # no leader reports it, since no record is sent before
+            for topic_partition in request.partitions_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, response):
+                self._metadata.request_update("partition_unknown", topic=topic_partition.topic)
+        self.manager.answered(request, response, self._clock())
+
+
+def transaction_runner(  # noqa: PLR0913  # all that it works with
+    config: ProducerConfig,
+    identity: ProducerIdentity,
+    records: TransactionRecords,
+    *,
+    backoff: ExponentialBackoff,
+    client: NetworkClient,
+    metadata: MetadataRefresher,
+    loop: asyncio.AbstractEventLoop,
+    on_fatal: Callable[[KafkaError], None],
+    log: EventLog,
+    coordinators: type[Coordinators] = Coordinators,
+) -> TransactionRunner | None:
+    """Return the runner of a producer, and make its parts; None without a transactional id."""
+    if not isinstance(identity, TransactionalIdentity) or config.transactional_id is None:
+        return None
+    manager = TransactionManager(
+        config.transactional_id,
+        timeout_ms=config.transaction_timeout_ms,
+        identity=identity,
+        backoff=backoff,
+        stray_delay_s=config.request_timeout_ms / 1000,
+        on_joined=records.offer,
+    )
+    asking = coordinators(client, metadata, manager, clock=loop.time, log=log)
+    return TransactionRunner(asking, records, max_block_s=config.max_block_ms / 1000, on_fatal=on_fatal, log=log)

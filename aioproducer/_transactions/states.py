@@ -1,4 +1,4 @@
-"""States of a transactional producer, as one table and a diagram of it.
+"""States of a transactional producer, as one table and a diagram of it; the name of a prepared transaction.
 
 Only `TransactionManager` assigns a state, and it checks this table. Every state may change to FATAL_ERROR, which is
 final: a newer producer has the transactional id, or a permission is missing. ABORTABLE_ERROR ends only one
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class TransactionState(Enum):
@@ -43,7 +43,23 @@ class TransactionState(Enum):
 
 FIRST_V2: Final = 2
 
-_STATE = TransactionState
+
+class PreparedTransaction(NamedTuple):
+    """Names an open transaction whose records are all acknowledged; what `complete_transaction` needs to end it.
+
+    The name is KIP-939's. Pickles, and fits a row of a table: text and three numbers.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int
+    """`transaction.version` of the cluster when it began: 1, or 2 for KIP-890, whose EndTxn must be of v5 or later."""
+
+
+_STATE: Final = TransactionState
+
+MAY_STILL_COMMIT: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.COMMITTING, _STATE.PREPARING))
 
 TRANSITIONS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     _STATE.UNINITIALIZED: frozenset({_STATE.INITIALIZING, _STATE.FATAL_ERROR}),

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioproducer._native.measures import TIMES, Histogram
-from aioproducer.errors import IllegalStateError, TransactionTimeoutError
+from aioproducer.errors import IllegalStateError, KafkaError, TransactionTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from aioproducer.errors import KafkaError
 
 
 class TransactionResult:
@@ -63,11 +61,7 @@ class TransactionCounts:
 
 
 class TransactionWaits:
-    """Callers that wait.
-
-    Args:
-        explain: returns the last error, for the text of time-outs.
-    """
+    """Callers that wait; `explain` returns the last error, for the text of time-outs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_block_s: float, explain: Callable[[], str]) -> None:
         self._loop = loop
@@ -85,12 +79,7 @@ class TransactionWaits:
                 change.set_result(None)
 
     async def join(self, result: TransactionResult, deadline: float) -> None:
-        """Wait until a transaction has ended.
-
-        Raises:
-            TransactionTimeoutError: not yet.
-            KafkaError: its commit or abort has failed.
-        """
+        """Wait until a transaction has ended; raises the error of its commit or abort."""
         done = "prepared" if result.is_prepare else "committed" if result.is_commit else "aborted"
         what = f"the transaction is not {done}"
         await self.until(lambda: result.is_done, deadline, what)
@@ -99,11 +88,7 @@ class TransactionWaits:
             raise result.error.fresh()
 
     async def until(self, is_reached: Callable[[], bool], deadline: float | None, what: str) -> None:
-        """Wait until a condition is true.
-
-        Args:
-            is_reached: the condition, checked now and by `notify` at each change; raises nothing.
-        """
+        """Wait until a condition is true, which is checked now and by `notify` at each change, and raises nothing."""
         if is_reached():  # an `asyncio.timeout` costs more than the rest of a begin
             return
         try:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from aioproducer._native.enqueue import Accepted
 from aioproducer._native.locked import locked
-from aioproducer._producer.arguments import owned
-from aioproducer._producer.topic import limits_of
+from aioproducer._producer.arguments import limits_of, owned
 from aioproducer._sender.completion import call_on_delivery, error_of_refused
 from aioproducer._threads.calls import LONGEST_SLEEP_S
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, wait_for_lock
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer._producer.call_deadline import CallDeadline
+    from aioproducer._producer.arguments import CallDeadline
 
 ResultT = TypeVar("ResultT")
 
@@ -417,8 +416,7 @@ class HandoffQueue:
     ) -> UndeliveredError | None:
         """Return the errors of refused records of the transaction, joined to `undelivered`, and forget them.
 
-        Args:
-            outside_too: also those outside of transactions, which must not fail a commit.
+        With `outside_too` also those outside of transactions, which must not fail a commit.
         """
         errors, failed = self._failed_in_transaction.take()
         if outside_too:

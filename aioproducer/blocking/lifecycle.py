@@ -19,9 +19,8 @@ from aioproducer._producer.process_end import at_process_end, count_undelivered,
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
 from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, are_patched, start_thread, wait_for_lock
-from aioproducer.blocking._background_loop import BackgroundLoop
+from aioproducer.blocking._background_threads import BackgroundLoop, LogThread
 from aioproducer.blocking._handoff_queue import Barrier, HandoffQueue
-from aioproducer.blocking._log_thread import LogThread
 from aioproducer.errors import (
     DeliveryTimeoutError,
     KafkaError,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproducer._logs import EventLog
-    from aioproducer._producer.call_deadline import CallDeadline
+    from aioproducer._producer.arguments import CallDeadline
     from aioproducer._producer.producer import Producer
     from aioproducer.config import ProducerConfig
 
@@ -60,7 +59,7 @@ class BlockingLifecycle:
     """Base class of `BlockingProducer`: start, close, and calls on the background loop.
 
     Args:
-        producer: the one that runs on the background loop; not started.
+        producer: the one that is to run on the background loop.
         made_at: file and line of the user's code that made it.
     """
 
@@ -330,7 +329,7 @@ class BlockingLifecycle:
         barrier = Barrier()
 
         async def in_turn() -> ResultT:
-            await (self._wait_for(barrier, timeout_s) if deadline is None else _wait_until(deadline, barrier))
+            await _wait_for(barrier, timeout_s, deadline)
             return await function()
 
         self._check_open()
@@ -345,26 +344,21 @@ class BlockingLifecycle:
             raise
         return future
 
-    @staticmethod
-    async def _wait_for(barrier: Barrier, timeout_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(None if timeout_s is None else max(timeout_s, SHORTEST_TURN_S)):
-                await barrier.reached.wait()
-        except TimeoutError:
-            text = f"flush: records that were accepted before it still wait for their turn after {timeout_s} s"
-            raise TimeoutError(text) from None
-
     def _check_open(self) -> None:
         if self._is_closed:
             raise ProducerClosedError("the producer is closed: it takes no more records")
 
 
-async def _wait_until(deadline: CallDeadline, barrier: Barrier) -> None:
+async def _wait_for(barrier: Barrier, flush_timeout_s: float | None, deadline: CallDeadline | None) -> None:
+    timeout_s = None if flush_timeout_s is None else max(flush_timeout_s, SHORTEST_TURN_S)
     try:
-        async with asyncio.timeout(max(deadline.left_s, 0.0)):
+        async with asyncio.timeout(timeout_s if deadline is None else max(deadline.left_s, 0.0)):
             await barrier.reached.wait()
     except TimeoutError:
-        raise deadline.over() from None
+        if deadline is not None:
+            raise deadline.over() from None
+        text = f"flush: records that were accepted before it still wait for their turn after {flush_timeout_s} s"
+        raise TimeoutError(text) from None
 
 
 def _reject_commit(producer: Producer, error: KafkaError) -> bool:

@@ -10,13 +10,12 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, overload
 
-from aioproducer._producer.arguments import owned, owned_headers
-from aioproducer._producer.bulk_rows import is_async
-from aioproducer._producer.call_deadline import CallDeadline, from_call
+from aioproducer._producer.arguments import CallDeadline, from_call, limits_of, owned, owned_headers
+from aioproducer._producer.bulk import is_async
 from aioproducer._producer.lifecycle import caller
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
-from aioproducer._producer.topic import TopicRecords, limits_of
+from aioproducer._producer.topic import TopicRecords
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
 from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.bulk import BulkResult
-    from aioproducer._producer.live_view import LiveView
+    from aioproducer._producer.metrics import LiveView
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import ProducerConfig, ProducerOptions, TopicOptions
@@ -76,12 +75,7 @@ class BlockingProducer(BlockingTransactions):
     uvloop's event loop is used where it is installed, and asyncio's where standard input, output or error is closed:
     libuv would end the process.
 
-    Args:
-        bootstrap_servers: as for `Producer`.
-        **options: as for `Producer`.
-
-    Raises:
-        ConfigurationError: an option is invalid; before any I/O.
+    Arguments and errors as `Producer`.
     """
 
     def __init__(
@@ -162,21 +156,13 @@ class BlockingProducer(BlockingTransactions):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> None:
-        """Accept a record as soon as there is room.
+        """Accept a record as soon as there is room; arguments as `Producer.send`, the `deadline` from this call on.
 
         `on_delivery` is called with the outcome, on the background thread; without it a failure is raised by the next
         `flush` or `close`. In a transaction a failure prevents the commit in either case.
 
-        Args:
-            topic: as all arguments, see `Producer.send`.
-            value: a `bytearray` or `memoryview` is copied. The serializer gets other objects on the background thread:
-                they must not change before.
-            key: as `value`.
-            partition: instead of the key's or a chosen one.
-            timestamp: ms since the epoch; None is now.
-            headers: (str, bytes | None) pairs.
-            on_delivery: called with (metadata, None) or (None, error).
-            deadline: seconds, from this call on.
+        A `bytearray` or `memoryview` is copied. A serializer gets other objects on the background thread: they must not
+        change before.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -216,9 +202,7 @@ class BlockingProducer(BlockingTransactions):
         """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
 
         An iterator is read to its end on the calling thread, before the first record is sent: pass a long one in parts.
-
-        Returns:
-            Counts, offsets and errors; failed records raise nothing.
+        Failed records raise nothing.
         """
         send_many = partial(self._producer.send_many, topic, partition=partition, timestamp=timestamp, headers=headers)
         return self._send_columns(send_many, values, keys=keys, timestamps=timestamps, record_headers=record_headers)
@@ -247,10 +231,8 @@ class BlockingProducer(BlockingTransactions):
     ) -> BulkResult:
         """Send one record for each row and wait until all have ended; arguments and errors as `Producer.send_arrow`.
 
-        A stream is read on the background thread, as there is room; other calls wait while it yields nothing.
-
-        Returns:
-            Counts, offsets and errors; failed records raise nothing.
+        A stream is read on the background thread, as there is room; other calls wait while it yields nothing. Failed
+        records raise nothing.
         """
 
         async def send() -> BulkResult:
@@ -322,15 +304,7 @@ class BlockingProducer(BlockingTransactions):
         return BlockingTopic(self, records, topic=topic, non_blocking=non_blocking)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the records accepted before this call have ended.
-
-        Args:
-            timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
-
-        Raises:
-            UndeliveredError: records failed, and their failures were not reported yet.
-            TimeoutError: the time is over; the records are still being sent.
-        """
+        """Wait until the records accepted before this call have ended; arguments and errors as `Producer.flush`."""
         check_timeout(timeout)
         self._check_open()
         if not self._is_started:
@@ -353,8 +327,7 @@ class BlockingProducer(BlockingTransactions):
         """As `Producer.purge`, of all records accepted before this call, of all threads.
 
         Raises:
-            TypeError, ValueError: an invalid topic name.
-            ProducerClosedError: closing or closed.
+            ProducerClosedError: closing or closed; else as `Producer.purge`.
         """
         if topic is not None:
             check_topic_name(topic)
@@ -384,11 +357,7 @@ class BlockingProducer(BlockingTransactions):
     # Looking
 
     def client_instance_id(self, timeout: float | None = None) -> str:
-        """Return the id by which operators find this producer's metrics; errors as `Producer.client_instance_id`.
-
-        Args:
-            timeout: seconds; None is `max_block_ms`.
-        """
+        """As `Producer.client_instance_id`."""
         check_timeout(timeout)
         limit = Limit(self._max_block_s if timeout is None else timeout, TimeoutError)
         return self._background.call(partial(self._producer.client_instance_id, timeout), limit)
@@ -404,8 +373,7 @@ class BlockingProducer(BlockingTransactions):
         """As `Producer.explain`, of the records that were handed over to it.
 
         Raises:
-            TypeError, ValueError: an invalid topic name.
-            MetadataTimeoutError: the thread of the event loop does not run.
+            MetadataTimeoutError: the thread of the event loop does not run; else as `Producer.explain`.
         """
         return self._on_loop(partial(self._producer.explain, topic))
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
+    from aioproducer._producer.arguments import CallDeadline
     from aioproducer._producer.bulk import BulkDelivery, BulkResult
-    from aioproducer._producer.call_deadline import CallDeadline
     from aioproducer._producer.topic import Topic, TopicRecords
     from aioproducer.blocking._handoff_queue import QueuedRecord
     from aioproducer.records import RecordMetadata
@@ -62,14 +62,7 @@ class TopicQueue(Protocol):
 
 
 class BlockingTopic(Generic[KeyT, ValueT]):
-    """A topic of a `BlockingProducer`; made by `BlockingProducer.topic`. Safe to share between threads.
-
-    Args:
-        producer: whose topic it is.
-        records: the types of its records.
-        topic: the same topic of the producer on the event loop.
-        non_blocking: the same topic, for records of `enqueue`.
-    """
+    """A topic of a `BlockingProducer`; made by `BlockingProducer.topic`. Safe to share between threads."""
 
     def __init__(
         self,
@@ -81,8 +74,8 @@ class BlockingTopic(Generic[KeyT, ValueT]):
     ) -> None:
         self._producer = producer
         self._records = records
-        self._topic = topic
-        self._non_blocking = non_blocking
+        self._topic = topic  # of the producer on the event loop
+        self._non_blocking = non_blocking  # the same, for records of `enqueue`
 
     @property
     def name(self) -> str:
@@ -100,11 +93,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> RecordMetadata:
-        """As `BlockingProducer.send`.
-
-        Raises:
-            TypeError: key or value is not of the topic's types; else as `BlockingProducer.send`.
-        """
+        """As `BlockingProducer.send`; a key or value that is not of the topic's types is a `TypeError`."""
         return wait_for(
             self.send_threadsafe(
                 value,
@@ -151,11 +140,7 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> None:
-        """As `BlockingProducer.enqueue`.
-
-        Raises:
-            TypeError: key or value is not of the topic's types; else as `BlockingProducer.enqueue`.
-        """
+        """As `BlockingProducer.enqueue`; a key or value that is not of the topic's types is a `TypeError`."""
         self._records.check(value, key)
         self._producer._put(
             queued_record(

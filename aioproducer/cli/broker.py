@@ -1,23 +1,28 @@
 """`aioproducer broker`: runs a cluster, embedded or real Apache Kafka, until Ctrl-C."""
 
 import contextlib
+import errno
+import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import anyio
 import typer
 
-from aioproducer.cli.exit_codes import EXIT_FAILED
-from aioproducer.cli.kafka_version import require_kafka
+from aioproducer.cli.process import EXIT_FAILED, discard, tell
 from aioproducer.cli.running import run_until_signal, usage_error
-from aioproducer.cli.secure_broker import check_folder, write_client_properties
-from aioproducer.cli.standard_streams import discard, tell
-from aioproducer.testing.cluster_security import ClusterSecurity
+from aioproducer.testing.cluster_security import CA_FILE, CLIENT_FILE, LISTENERS, ClusterSecurity
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster, MissingToolError
+from aioproducer.testing.kafka.cache import require_kafka_prerequisites
 from aioproducer.testing.kafka.server_properties import free_ports, is_free
+
+if TYPE_CHECKING:
+    from aioproducer.testing import FakeCluster
+
+    Cluster: TypeAlias = FakeCluster | KafkaCluster
 
 TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
@@ -25,26 +30,10 @@ MAX_PARTITIONS = 999_999  # limit for a topic
 MAX_NODES = 9
 LAST_PORT = 65_535
 
-
-class Cluster(Protocol):
-    """The methods that both kinds of cluster have."""
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """HOST:PORT of every node."""
-
-    @property
-    def security_folder(self) -> Path:
-        """The folder of its certificates."""
-
-    def client_properties(self, listener: str, mechanism: str = "") -> dict[str, str]:
-        """Return a Java client's properties for one listener."""
-
-    async def start(self) -> None:
-        """Start all nodes."""
-
-    async def stop(self) -> None:
-        """Stop all nodes, and delete their data."""
+LISTENER, MECHANISM = "SASL_SSL", "SCRAM-SHA-512"
+PROPERTIES_FILE = "client.properties"
+OWNER_ONLY = 0o600
+WRITTEN_HERE = "# written by aioproducer broker --secure\n"
 
 
 def broker(
@@ -70,7 +59,7 @@ def broker(
     topics = _topics(topic or [])
     _check_folder(folder, is_secure=secure)
     if kafka is not None:
-        require_kafka(kafka)
+        _require_kafka(kafka)
     cluster = _cluster(kafka, _ports(nodes, port), topics, is_secure=secure)
 
     async def serve() -> None:
@@ -86,6 +75,16 @@ def broker(
             await anyio.sleep_forever()
 
     _run(serve)
+
+
+def _require_kafka(version: str) -> None:
+    """Refuse a version that cannot run here before anything starts."""
+    try:
+        require_kafka_prerequisites(version)
+    except MissingToolError as missing:
+        usage_error(missing.missing)
+    except BrokerStartError as error:
+        usage_error(str(error))
 
 
 def _run(serve: Callable[[], Awaitable[None]]) -> None:
@@ -114,7 +113,7 @@ def _say(text: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _running(cluster: Cluster) -> AsyncIterator[None]:
+async def _running(cluster: "Cluster") -> AsyncIterator[None]:
     """Start a cluster, and stop it after the block, also if the start was cancelled."""
     try:
         await cluster.start()
@@ -137,7 +136,7 @@ def _check_folder(folder: Path | None, *, is_secure: bool) -> None:
         usage_error(f"--folder {folder}: {error.strerror}")
 
 
-def _cluster(kafka: str | None, ports: Sequence[int], topics: Mapping[str, int], *, is_secure: bool) -> Cluster:
+def _cluster(kafka: str | None, ports: Sequence[int], topics: Mapping[str, int], *, is_secure: bool) -> "Cluster":
     security = ClusterSecurity() if is_secure else None
     if kafka is not None:
         return KafkaCluster(kafka, nodes=len(ports), ports=ports, security=security)
@@ -217,3 +216,48 @@ def _invitation(bootstrap_servers: str, topic: str) -> str:
         f"send a record:  echo hello | aioproducer produce {topic} -b {bootstrap_servers}\n"
         f"see it arrive:  aioproducer tail {topic} -b {bootstrap_servers} --from-beginning\n"
     )
+
+
+# With --secure
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder whose files would be overwritten, unless they are of an earlier broker.
+
+    Raises:
+        FileExistsError: names the file.
+    """
+    properties = folder / PROPERTIES_FILE
+    if properties.exists() and properties.read_text("utf-8", errors="replace").startswith(WRITTEN_HERE):
+        return
+    for name in (PROPERTIES_FILE, CA_FILE, CLIENT_FILE):
+        if (folder / name).exists():
+            raise FileExistsError(
+                errno.EEXIST, f"{name} is there already, and was not written by aioproducer broker --secure"
+            )
+
+
+def write_client_properties(cluster: "Cluster", folder: Path) -> str:
+    """Write the files to a folder, and return what to print."""
+    for name in (CA_FILE, CLIENT_FILE):
+        if folder != cluster.security_folder:
+            _write(folder / name, (cluster.security_folder / name).read_text("utf-8"))
+    properties = cluster.client_properties(LISTENER, MECHANISM)
+    properties["ssl.truststore.location"] = str((folder / CA_FILE).resolve())
+    text = WRITTEN_HERE + "".join(f"{name}={value}\n" for name, value in properties.items())
+    path = folder / PROPERTIES_FILE
+    _write(path, text)
+    others = "".join(
+        f"  {name:15} {cluster.client_properties(name, MECHANISM)['bootstrap.servers']}\n" for name in LISTENERS
+    )
+    return (
+        f"{path}:\n{text}\nother listeners (certificate of a client: {folder / CLIENT_FILE}):\n{others}"
+        f"users: alice/alice-secret, bob/bob-secret, with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512\n"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that its owner alone can read: there are passwords and keys in it."""
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, OWNER_ONLY)) as file:
+        os.fchmod(file.fileno(), OWNER_ONLY)  # one that was there keeps its mode otherwise
+        file.write(text)

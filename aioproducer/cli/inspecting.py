@@ -10,8 +10,8 @@ import anyio
 import typer
 
 from aioproducer._producer.producer import Producer
+from aioproducer.cli.process import tell
 from aioproducer.cli.running import usage_error
-from aioproducer.cli.standard_streams import tell
 
 _HOST = "127.0.0.1"
 _HOSTS = frozenset({_HOST, "localhost"})  # also at the near end of an SSH tunnel

@@ -12,8 +12,15 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 from aioproducer._version import VERSION
-from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from aioproducer.cli.standard_streams import discard, let_any_text_out, open_closed_streams, tell
+from aioproducer.cli.process import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    discard,
+    let_any_text_out,
+    open_closed_streams,
+    tell,
+)
 
 if TYPE_CHECKING:
     from typer import Typer

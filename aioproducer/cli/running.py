@@ -9,8 +9,7 @@ from typing import NoReturn
 import anyio
 
 from aioproducer._threads.installed_uvloop import installed_uvloop
-from aioproducer.cli.exit_codes import EXIT_USAGE
-from aioproducer.cli.standard_streams import tell
+from aioproducer.cli.process import EXIT_USAGE, tell
 
 
 def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:

@@ -6,7 +6,7 @@ Signatures, names and errors here are the other library's, so this needs it inst
 what sends is the `Producer`. Nothing of the rest of the package may depend on this.
 """
 
-from aioproducer.compat.aiokafka.batch_builder import BatchBuilder
+from aioproducer.compat.aiokafka.batches import BatchBuilder
 from aioproducer.compat.aiokafka.producer import AIOKafkaProducer
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder"]

@@ -94,11 +94,7 @@ class JaasConfig(NamedTuple):
 
 
 def parse_jaas(text: str, *, option: str = "sasl_jaas_config") -> JaasConfig:
-    """Return the login module of a JAAS text.
-
-    Raises:
-        ConfigurationError: the text cannot be read, or its module is unknown. No value of the text is shown.
-    """
+    """Return the login module of a JAAS text. A ConfigurationError shows no value of the text."""
     words = _words(text, option)
     module, flag = _next(words, option, "the class of a login module"), _next(words, option, "a flag")
     name = module.rpartition(".")[2]

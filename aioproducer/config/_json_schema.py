@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from functools import singledispatch
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -14,17 +13,20 @@ from aioproducer.config._option_types import (
     BoolOption,
     ClientId,
     EnumOption,
+    FloatOption,
     GzipLevel,
     IntOption,
+    OptionalTimeout,
     OptionalWhole,
     Plugin,
     TransactionalId,
 )
-from aioproducer.config._sasl_types import MECHANISMS, FloatOption, OptionalTimeout, SaslMechanism
 from aioproducer.config._security_types import (
+    MECHANISMS,
     PROTOCOLS,
     STORE_TYPES,
     NameCheck,
+    SaslMechanism,
     SecurityProtocol,
     StoreType,
     TlsContextOption,
@@ -43,15 +45,25 @@ _TEXT: Final[Schema] = {"type": "string"}
 _TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
 _NOTHING: Final[Schema] = {"type": "null"}
 
+_OF_KIND: Final[Mapping[type, Schema]] = {
+    BoolOption: {"type": "boolean"},
+    Acks: {"enum": ["all", "-1", "0", "1", -1, 0, 1]},
+    GzipLevel: {"enum": [-1, *range(1, 10)]},
+    SecurityProtocol: {"enum": [*PROTOCOLS]},
+    SaslMechanism: {"enum": [*MECHANISMS, None]},
+    StoreType: {"enum": [*STORE_TYPES, None]},
+    NameCheck: {"enum": ["https", ""]},
+    ClientId: _TEXT,
+    TransactionalId: {"type": ["string", "null"], "minLength": 1},
+    Words: {"anyOf": [_TEXT, _TEXTS]},
+    AllowedBrokers: {"anyOf": [_TEXT, _TEXTS, _NOTHING]},
+    AddressMapOption: {"anyOf": [_TEXT, {"type": "object", "additionalProperties": _TEXT}, _NOTHING]},
+}
+"""Kinds of options whose values do not depend on the option."""
+
 
 def schema_of(kinds: Mapping[str, OptionKind], defaults: Mapping[str, object], module: ModuleType) -> Schema:
-    """Return the schema of all options that a document can hold.
-
-    Args:
-        kinds: by option name, without `bootstrap_servers`.
-        defaults: by option name.
-        module: that of `ProducerConfig`, whose source has the texts.
-    """
+    """Return the schema of all options that a document can hold; `module` is that of `ProducerConfig`."""
     texts = dict(field_texts(module, {"bootstrap_servers", *kinds}))
     options: dict[str, Schema] = {
         "bootstrap_servers": {"anyOf": [{**_TEXT, "minLength": 1}, {**_TEXTS, "minItems": 1}]}
@@ -71,102 +83,23 @@ def schema_of(kinds: Mapping[str, OptionKind], defaults: Mapping[str, object], m
     }
 
 
-@singledispatch
-def _values(kind: object) -> Schema | None:
+def _values(kind: OptionKind) -> Schema | None:  # noqa: PLR0911  # one return per kind
     """Return the allowed values of a kind of option; None if only Python has any."""
+    match kind:
+        case OptionalWhole() | OptionalTimeout():
+            return {"type": ["integer", "null"], "minimum": kind.minimum, "maximum": kind.maximum}
+        case IntOption():
+            return {"type": "integer", "minimum": kind.minimum, "maximum": kind.maximum}
+        case FloatOption():
+            return {"type": "number", "minimum": kind.minimum, "maximum": kind.maximum}
+        case EnumOption():
+            return {"enum": [*kind.words]}
+        case Plugin():
+            return {"enum": [*kind.classes, None]} if kind.classes else None
+        case TlsContextOption():
+            return None
     secret: Schema = {"writeOnly": True} if getattr(kind, "is_secret", False) else {}
-    return {"type": ["string", "null"], **secret}
-
-
-@_values.register
-def _(kind: IntOption) -> Schema:
-    return {"type": "integer", "minimum": kind.minimum, "maximum": kind.maximum}
-
-
-@_values.register(OptionalWhole)
-@_values.register(OptionalTimeout)
-def _(kind: IntOption) -> Schema:
-    return {"type": ["integer", "null"], "minimum": kind.minimum, "maximum": kind.maximum}
-
-
-@_values.register
-def _(kind: FloatOption) -> Schema:
-    return {"type": "number", "minimum": kind.minimum, "maximum": kind.maximum}
-
-
-@_values.register
-def _(_: BoolOption) -> Schema:
-    return {"type": "boolean"}
-
-
-@_values.register
-def _(kind: EnumOption) -> Schema:
-    return {"enum": [*kind.words]}
-
-
-@_values.register
-def _(_: Acks) -> Schema:
-    return {"enum": ["all", "-1", "0", "1", -1, 0, 1]}
-
-
-@_values.register
-def _(_: GzipLevel) -> Schema:
-    return {"enum": [-1, *range(1, 10)]}
-
-
-@_values.register
-def _(_: SecurityProtocol) -> Schema:
-    return {"enum": [*PROTOCOLS]}
-
-
-@_values.register
-def _(_: SaslMechanism) -> Schema:
-    return {"enum": [*MECHANISMS, None]}
-
-
-@_values.register
-def _(_: StoreType) -> Schema:
-    return {"enum": [*STORE_TYPES, None]}
-
-
-@_values.register
-def _(_: NameCheck) -> Schema:
-    return {"enum": ["https", ""]}
-
-
-@_values.register
-def _(_: ClientId) -> Schema:
-    return {"type": "string"}
-
-
-@_values.register
-def _(_: TransactionalId) -> Schema:
-    return {"type": ["string", "null"], "minLength": 1}
-
-
-@_values.register
-def _(_: Words) -> Schema:
-    return {"anyOf": [_TEXT, _TEXTS]}
-
-
-@_values.register
-def _(_: AllowedBrokers) -> Schema:
-    return {"anyOf": [_TEXT, _TEXTS, _NOTHING]}
-
-
-@_values.register
-def _(_: AddressMapOption) -> Schema:
-    return {"anyOf": [_TEXT, {"type": "object", "additionalProperties": _TEXT}, _NOTHING]}
-
-
-@_values.register
-def _(kind: Plugin) -> Schema | None:
-    return {"enum": [*kind.classes, None]} if kind.classes else None
-
-
-@_values.register
-def _(_: TlsContextOption) -> None:
-    return None
+    return _OF_KIND.get(type(kind), {"type": ["string", "null"], **secret})
 
 
 def _default(kind: OptionKind, value: object) -> Schema:

@@ -7,13 +7,92 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 from urllib.parse import unquote_to_bytes
 
-from aioproducer._network.places import LAST_PORT, parse_place, place_text
+from aioproducer._network.addresses import LAST_PORT, parse_place, place_text
 from aioproducer._network.proxy import HTTP, SOCKS5, SOCKS5H, Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer._shown_values import shown
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 from aioproducer.security._secret import is_read_later, revealed_if_there
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")
+_PORT = re.compile(r"[0-9]{1,10}")
+_NO_COMMA = re.compile(r"[;|\s]")  # separators that users write in place of commas
+
+
+def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
+    """Return the (host, port) pairs in the order given, each once; IPv6 hosts without their brackets.
+
+    Args:
+        given: `"a:9092,b:9092"`, or a sequence of `"a:9092"`.
+    """
+    servers = [_parse_server(server) for server in _split(given)]
+    if not servers:
+        _refuse_servers("bootstrap_servers is empty; give at least one host:port, such as 'localhost:9092'")
+    return tuple(dict.fromkeys(servers))
+
+
+def _split(given: object) -> list[str]:
+    if isinstance(given, str):
+        return [part.strip() for part in given.split(",") if part.strip()]
+    if isinstance(given, bytes | bytearray | memoryview) or not isinstance(given, Sequence):
+        _refuse_type("bootstrap_servers must be a str or a sequence of str", given)
+    for index, server in enumerate(given):
+        if not isinstance(server, str):
+            _refuse_type(f"bootstrap_servers[{index}] must be a str such as 'localhost:9092'", server)
+    return [server.strip() for server in given]
+
+
+def _parse_server(server: str) -> tuple[str, int]:
+    if "," in server:
+        _refuse_server(server, "each item of a sequence is one server")
+    if "@" in server:  # not shown: it may be a password
+        _refuse_servers(f"bootstrap_servers takes host:port without a user: {server.rpartition('@')[2]!r}")
+    if "://" in server:
+        rest = server.partition("://")[2].rstrip("/")
+        _refuse_servers(f"bootstrap_servers takes host:port without a scheme: {rest!r}, not {server!r}")
+    if server.count(":") > 1 and _NO_COMMA.search(server):
+        _refuse_server(server, "several servers have commas between them")
+    host, colon, port = server.rpartition(":")
+    if not colon or not port or server.endswith("]"):
+        _refuse_server(server, "it has no port; brokers usually listen on 9092")
+    return _checked_host(server, host), _checked_port(server, port)
+
+
+def _checked_host(server: str, host: str) -> str:
+    if host.startswith("[") and host.endswith("]") and _IPV6.fullmatch(host[1:-1]):
+        return host[1:-1]
+    if host.startswith("[") or host.endswith("]"):
+        _refuse_server(server, "an IPv6 address is written [::1]:9092")
+    if not host:
+        _refuse_server(server, "it has no host")
+    if ":" in host:
+        _refuse_server(server, "an IPv6 address needs brackets, [::1]:9092")
+    if not _HOST_NAME.fullmatch(host):
+        _refuse_server(server, "the host has a character that no host name has")
+    return host
+
+
+def _checked_port(server: str, port: str) -> int:
+    if not _PORT.fullmatch(port):
+        _refuse_server(server, "the port is not a number")
+    if not 1 <= int(port) <= LAST_PORT:
+        _refuse_server(server, f"the port must be between 1 and {LAST_PORT}")
+    return int(port)
+
+
+def _refuse_server(server: str, why: str) -> NoReturn:
+    _refuse_servers(f"bootstrap_servers: {server!r} is not host:port: {why}")
+
+
+def _refuse_servers(message: str) -> NoReturn:
+    raise ConfigurationError(message, option="bootstrap_servers")
+
+
+def _refuse_type(message: str, value: object) -> NoReturn:
+    raise ConfigurationTypeError(f"{message}, not {type(value).__name__}", option="bootstrap_servers")
+
 
 _SCHEMES: Final = (SOCKS5, SOCKS5H, HTTP)
 _LONGEST_CREDENTIAL: Final = 255  # bytes, in SOCKS5
@@ -31,9 +110,7 @@ class ProxyUrl:
 
     is_secret: Final = True  # `ProducerConfig.given` keeps the accepted value, not the text
 
-    @property
-    def allowed(self) -> str:
-        return "socks5://, socks5h:// or http://[user:password@]host:port, as text or a Secret, or None"
+    allowed: Final = "socks5://, socks5h:// or http://[user:password@]host:port, as text or a Secret, or None"
 
     def accept(self, name: str, value: object) -> Proxy | Secret | None:
         if value is None or isinstance(value, Proxy):
@@ -55,11 +132,7 @@ class ProxyUrl:
 
 
 def read_proxy(secret: Secret) -> Proxy:
-    """Return the proxy that a variable or file names now.
-
-    Raises:
-        ConfigurationError: it cannot be read, or names none.
-    """
+    """Return the proxy that a variable or file names now, or raise ConfigurationError."""
     return _parse_proxy("proxy_url", secret.reveal().strip())
 
 
@@ -108,9 +181,7 @@ def _refuse(name: str, why: str) -> NoReturn:
 class AddressMapOption:
     """Addresses to connect to instead of advertised ones: a dict, or a function of one argument."""
 
-    @property
-    def allowed(self) -> str:
-        return 'a dict {"host:port": "host:port"}, a function of "host:port", or None'
+    allowed: Final = 'a dict {"host:port": "host:port"}, a function of "host:port", or None'
 
     def accept(self, name: str, value: object) -> AddressMap | None:
         if value is None or callable(value):
@@ -142,9 +213,7 @@ def _place(name: str, text: object) -> str:
 class AllowedBrokers:
     """Patterns of the brokers that may be connected to: `host` or `host:port`, with `*` and `?`."""
 
-    @property
-    def allowed(self) -> str:
-        return 'patterns such as ("kafka-*.internal", "10.0.0.*:9092", "[fd00::*]:9092"), or None'
+    allowed: Final = 'patterns such as ("kafka-*.internal", "10.0.0.*:9092", "[fd00::*]:9092"), or None'
 
     def accept(self, name: str, value: object) -> tuple[BrokerPattern, ...]:
         if value is None:

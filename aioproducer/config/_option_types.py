@@ -1,8 +1,12 @@
-"""Types and ranges of options, for checks, property files and docs.
+"""Types and ranges of options, for checks, property files and docs; and Kafka's classes that property files name.
 
 Each field of `ProducerConfig` is annotated with one. `accept` checks a Python value, `parse` reads the text of a
 property file, `allowed` describes the range.
+
+Source: org.apache.kafka.common.serialization, org.apache.kafka.clients.producer.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,6 +15,18 @@ from typing import Final, NoReturn, Protocol
 
 from aioproducer._shown_values import shown
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
+from aioproducer.java_serializers import (
+    BooleanSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+    IntegerSerializer,
+    LongSerializer,
+    ShortSerializer,
+    UUIDSerializer,
+    VoidSerializer,
+)
+from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.serializers import BytesSerializer, StringSerializer, check_serializer
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -20,6 +36,37 @@ _MAX_STRING_BYTES = 32767  # a string's length is an int16 on the wire
 
 _MAX_DIGITS = 19  # of INT64_MAX
 _NO_CLASSES: Final[Mapping[str, Callable[[], object]]] = {}
+
+
+_SERIALIZATION: Final = "org.apache.kafka.common.serialization."
+_PRODUCER: Final = "org.apache.kafka.clients.producer."
+_STICKY: Final = f"{_PRODUCER}UniformStickyPartitioner"
+
+SERIALIZERS: Final[Mapping[str, Callable[[], object]]] = {
+    f"{_SERIALIZATION}BooleanSerializer": BooleanSerializer,
+    f"{_SERIALIZATION}ByteArraySerializer": BytesSerializer,
+    f"{_SERIALIZATION}ByteBufferSerializer": BytesSerializer,
+    f"{_SERIALIZATION}BytesSerializer": BytesSerializer,
+    f"{_SERIALIZATION}DoubleSerializer": DoubleSerializer,
+    f"{_SERIALIZATION}FloatSerializer": FloatSerializer,
+    f"{_SERIALIZATION}IntegerSerializer": IntegerSerializer,
+    f"{_SERIALIZATION}LongSerializer": LongSerializer,
+    f"{_SERIALIZATION}ShortSerializer": ShortSerializer,
+    f"{_SERIALIZATION}StringSerializer": StringSerializer,
+    f"{_SERIALIZATION}UUIDSerializer": UUIDSerializer,
+    f"{_SERIALIZATION}VoidSerializer": VoidSerializer,
+}
+
+PARTITIONERS: Final[Mapping[str, Callable[[], object]]] = {
+    "": lambda: None,
+    f"{_PRODUCER}RoundRobinPartitioner": RoundRobinPartitioner,
+    f"{_PRODUCER}internals.DefaultPartitioner": lambda: None,
+    _STICKY: lambda: None,
+}
+"""Partitioners by Java class; None is the built-in one, into which Kafka 4.0 merged the last two (KIP-794)."""
+
+INTERCEPTORS: Final[Mapping[str, Callable[[], object]]] = {"": lambda: None}
+"""An empty list is the only one: interceptors are written by users."""
 
 
 class OptionKind(Protocol):
@@ -38,10 +85,17 @@ class OptionKind(Protocol):
 
 
 class TextOption:
-    """Base class of options whose text is their value."""
+    """Base class of options whose text is their value, without blanks around it."""
 
     def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
         return text.strip()
+
+
+class ExactTextOption:
+    """Base class of options whose text is their value, blanks included."""
+
+    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +128,42 @@ class OptionalWhole(IntOption):
         return -1 if value is None else IntOption.accept(self, name, value)
 
 
-class GzipLevel:
-    """gzip's levels: -1, or 1 to 9."""
+class OptionalTimeout(IntOption):
+    """Milliseconds, or `None` for no limit of its own."""
+
+    def accept(self, name: str, value: object) -> int | None:  # type: ignore[override]
+        return None if value is None else IntOption.accept(self, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatOption:
+    """A number between two bounds, both included."""
+
+    minimum: float
+    maximum: float
 
     @property
     def allowed(self) -> str:
-        return "-1, or 1 to 9"
+        return f"{self.minimum:g} to {self.maximum:g}"
+
+    def accept(self, name: str, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigurationTypeError(f"{name} must be a number, not {type(value).__name__}", option=name)
+        if not self.minimum <= value <= self.maximum:
+            refuse_value(name, value, f"between {self.minimum:g} and {self.maximum:g}")
+        return float(value)
+
+    def parse(self, name: str, text: str) -> float:
+        try:
+            return float(text.strip())
+        except ValueError:
+            refuse_value(name, text, "a number")
+
+
+class GzipLevel:
+    """gzip's levels: -1, or 1 to 9."""
+
+    allowed: Final = "-1, or 1 to 9"
 
     def accept(self, name: str, value: object) -> int:
         level = IntOption(-1, 9).accept(name, value)
@@ -94,9 +178,7 @@ class GzipLevel:
 class BoolOption:
     """A truth value: true or false."""
 
-    @property
-    def allowed(self) -> str:
-        return "True, False"
+    allowed: Final = "True, False"
 
     def accept(self, name: str, value: object) -> bool:
         if not isinstance(value, bool):
@@ -131,9 +213,7 @@ class EnumOption(TextOption):
 class Acks(TextOption):
     """How many brokers must have a record: `all` (-1), 1 or 0, as a number or as Kafka's text."""
 
-    @property
-    def allowed(self) -> str:
-        return '"all" (-1), 1, 0'
+    allowed: Final = '"all" (-1), 1, 0'
 
     def accept(self, name: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -147,9 +227,7 @@ class Acks(TextOption):
 class ClientId(TextOption):
     """Text that is safe in a request header, a log and a metric."""
 
-    @property
-    def allowed(self) -> str:
-        return "printable text, up to 32767 bytes"
+    allowed: Final = "printable text, up to 32767 bytes"
 
     def accept(self, name: str, value: object) -> str:
         if not isinstance(value, str):
@@ -161,12 +239,10 @@ class ClientId(TextOption):
         return value
 
 
-class TransactionalId:
+class TransactionalId(ExactTextOption):
     """A transactional id, or none."""
 
-    @property
-    def allowed(self) -> str:
-        return f"text of 1 to {_MAX_STRING_BYTES} bytes, or None"
+    allowed: Final = f"text of 1 to {_MAX_STRING_BYTES} bytes, or None"
 
     def accept(self, name: str, value: object) -> str | None:
         if value is None:
@@ -182,9 +258,6 @@ class TransactionalId:
         if size > _MAX_STRING_BYTES:
             refuse_value(name, f"{value[:20]}...", f"at most {_MAX_STRING_BYTES} bytes long ({size} were given)")
         return value
-
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +287,16 @@ class Plugin:
                 option=name,
             )
         return make()
+
+
+def serializer_option(name: str) -> Plugin:
+    allowed = "an object with serialize(topic, value), or a function of the value; None: bytes only"
+    return Plugin(allowed, lambda given: check_serializer(name, given), classes=SERIALIZERS)
+
+
+def ignores_keys(partitioner_class: object) -> bool:
+    """Return whether this class is the built-in partitioner with `partitioner_ignore_keys`."""
+    return isinstance(partitioner_class, str) and partitioner_class.strip() == _STICKY
 
 
 def refuse_value(name: str, value: object, allowed: str) -> NoReturn:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
-from aioproducer.config._option_types import refuse_value
+from aioproducer.config._option_types import ExactTextOption, TextOption, refuse_value
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 
@@ -26,12 +26,17 @@ _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _OLD_VERSIONS: Final = frozenset({"SSL", "SSLv2", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1"})
 
 
-class SecurityProtocol:
+class _OptionalText:
+    """Base class of options whose text is their value, and none at all None."""
+
+    def parse(self, name: str, text: str) -> str | None:  # noqa: ARG002  # OptionKind
+        return text.strip() or None
+
+
+class SecurityProtocol(TextOption):
     """Kafka's four security protocols, in any case."""
 
-    @property
-    def allowed(self) -> str:
-        return ", ".join(PROTOCOLS)
+    allowed: Final = ", ".join(PROTOCOLS)
 
     def accept(self, name: str, value: object) -> str:
         if not isinstance(value, str):
@@ -42,18 +47,13 @@ class SecurityProtocol:
             refuse_value(name, value, f"one of {self.allowed}{hint}")
         return protocol
 
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        return text.strip()
-
 
 class PasswordOption:
     """A password that no repr shows: text, a `Secret`, or a function that returns one, also `async`."""
 
     is_secret: Final = True  # `ProducerConfig.given` keeps the accepted value, not the text
 
-    @property
-    def allowed(self) -> str:
-        return "text, a Secret, a function that returns one (also async), or None"
+    allowed: Final = "text, a Secret, a function that returns one (also async), or None"
 
     def accept(self, name: str, value: object) -> Password | None:
         if isinstance(value, str):
@@ -67,12 +67,10 @@ class PasswordOption:
         return Secret(text)
 
 
-class FileName:
+class FileName(_OptionalText):
     """The name of a file, or None; it is opened at start."""
 
-    @property
-    def allowed(self) -> str:
-        return "a path, or None"
+    allowed: Final = "a path, or None"
 
     def accept(self, name: str, value: object) -> str | None:
         if value is None:
@@ -87,16 +85,11 @@ class FileName:
             raise ConfigurationError(f"{name} takes the name of a file; PEM text is given as {inline}", option=name)
         return path
 
-    def parse(self, name: str, text: str) -> str | None:  # noqa: ARG002  # OptionKind
-        return text.strip() or None
-
 
 class PemText:
     """Certificates as PEM text, or None."""
 
-    @property
-    def allowed(self) -> str:
-        return "PEM text (-----BEGIN CERTIFICATE-----), or None"
+    allowed: Final = "PEM text (-----BEGIN CERTIFICATE-----), or None"
 
     def accept(self, name: str, value: object) -> str | None:
         if value is None:
@@ -112,12 +105,10 @@ class PemText:
         return text or None
 
 
-class StoreType:
+class StoreType(_OptionalText):
     """The type of a store, or None; the bytes of the store decide."""
 
-    @property
-    def allowed(self) -> str:
-        return f"{', '.join(STORE_TYPES)}, or None"
+    allowed: Final = f"{', '.join(STORE_TYPES)}, or None"
 
     def accept(self, name: str, value: object) -> str | None:
         if value is None:
@@ -128,18 +119,10 @@ class StoreType:
             refuse_value(name, value, self.allowed)
         return value.upper()
 
-    def parse(self, name: str, text: str) -> str | None:  # noqa: ARG002  # OptionKind
-        return text.strip() or None
-
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """A sequence of words, or one text with commas between them.
-
-    Args:
-        allowed: describes them.
-        check: returns what is wrong with the words; None if nothing is.
-    """
+class Words(ExactTextOption):
+    """A sequence of words, or one text with commas between them; `check` returns what is wrong with them."""
 
     allowed: str
     check: Callable[[tuple[str, ...]], str | None]
@@ -155,9 +138,6 @@ class Words:
             raise ConfigurationError(f"{name}: {wrong}", option=name)
         return words
 
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        return text
-
 
 def check_versions(words: tuple[str, ...]) -> str | None:
     """Return what is wrong with a list of TLS versions; None if nothing is."""
@@ -171,12 +151,10 @@ def check_versions(words: tuple[str, ...]) -> str | None:
     return None
 
 
-class NameCheck:
+class NameCheck(TextOption):
     """Whether the names of brokers are checked: `https`, or empty for no check."""
 
-    @property
-    def allowed(self) -> str:
-        return '"https", or "" for no check of names'
+    allowed: Final = '"https", or "" for no check of names'
 
     def accept(self, name: str, value: object) -> str:
         if value is None:
@@ -187,16 +165,11 @@ class NameCheck:
             refuse_value(name, value, self.allowed)
         return value.lower()
 
-    def parse(self, name: str, text: str) -> str:  # noqa: ARG002  # OptionKind
-        return text.strip()
-
 
 class TlsContextOption:
     """An `ssl.SSLContext`, or a function that returns one."""
 
-    @property
-    def allowed(self) -> str:
-        return "an ssl.SSLContext, a function that returns one, or None"
+    allowed: Final = "an ssl.SSLContext, a function that returns one, or None"
 
     def accept(self, name: str, value: object) -> object:
         if value is not None and not isinstance(value, ssl.SSLContext) and not callable(value):
@@ -205,3 +178,61 @@ class TlsContextOption:
 
     def parse(self, name: str, text: str) -> object:  # noqa: ARG002  # OptionKind
         raise ConfigurationError(f"{name} cannot be given as text; pass {self.allowed} in Python", option=name)
+
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+
+class SaslMechanism(TextOption):
+    """The name of a mechanism, as brokers spell it."""
+
+    allowed: Final = f"{', '.join(MECHANISMS)}, or None"
+
+    def accept(self, name: str, value: object) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise ConfigurationTypeError(f"{name} must be a str or None, not {type(value).__name__}", option=name)
+        if value not in MECHANISMS:
+            self._refuse(name, value)
+        return value
+
+    def _refuse(self, name: str, value: str) -> None:
+        plain = value.strip().upper().replace("_", "-")
+        if plain in MECHANISMS:
+            raise ConfigurationError(f"{name} is spelled {plain!r}, not {value!r}", option=name)
+        if plain == "AWS-MSK-IAM":
+            text = (
+                f"{name}={value!r} is that of a Java library; use OAUTHBEARER with sasl_token_provider=MskIam(region)"
+            )
+            raise ConfigurationError(text, option=name)
+        refuse_value(name, value, f"one of {', '.join(MECHANISMS)}")
+
+
+class Username(ExactTextOption):
+    """Text, or none."""
+
+    allowed: Final = "text, or None"
+
+    def accept(self, name: str, value: object) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        raise ConfigurationTypeError(f"{name} must be a str or None, not {type(value).__name__}", option=name)
+
+
+class SecretText:
+    """Text that no repr shows, or a `Secret`."""
+
+    is_secret: Final = True
+
+    allowed: Final = "text, a Secret, or None"
+
+    def accept(self, name: str, value: object) -> Secret | None:
+        if value is None or isinstance(value, Secret):
+            return value
+        if isinstance(value, str):
+            return Secret(value)
+        raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
+
+    def parse(self, name: str, text: str) -> Secret:  # noqa: ARG002  # OptionKind
+        return Secret(text)

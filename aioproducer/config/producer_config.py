@@ -13,46 +13,50 @@ from os import PathLike
 from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._network.places import place_text
+from aioproducer._network.addresses import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
-from aioproducer.config import _java_classes as java_classes
 from aioproducer.config import _rules as rules
-from aioproducer.config._bootstrap_servers import parse_bootstrap_servers
-from aioproducer.config._kafka_properties import check_properties, in_python_spelling, python_name
-from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl
+from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl, parse_bootstrap_servers
+from aioproducer.config._option_names import check_properties, in_python_spelling, python_name
 from aioproducer.config._option_types import (
     INT64_MAX,
+    INTERCEPTORS,
+    PARTITIONERS,
     Acks,
     BoolOption,
     ClientId,
     EnumOption,
+    FloatOption,
     GzipLevel,
     IntOption,
+    OptionalTimeout,
     OptionalWhole,
     OptionKind,
     Plugin,
     TransactionalId,
+    ignores_keys,
+    serializer_option,
 )
-from aioproducer.config._presets import Presets
 from aioproducer.config._properties_file import read_properties
-from aioproducer.config._sasl_rules import check_sasl, credentials_of_jaas, not_replaced
-from aioproducer.config._sasl_types import FloatOption, OptionalTimeout, SaslMechanism, SecretText, Username
-from aioproducer.config._security_rules import check_security
+from aioproducer.config._security_rules import check_sasl, check_security, credentials_of_jaas, not_replaced
 from aioproducer.config._security_types import (
     FileName,
     NameCheck,
     Password,
     PasswordOption,
     PemText,
+    SaslMechanism,
+    SecretText,
     SecurityProtocol,
     StoreType,
     TlsContextArgument,
     TlsContextOption,
+    Username,
     Words,
     check_versions,
 )
-from aioproducer.config.producer_options import ProducerOptions
+from aioproducer.config.producer_options import Presets, ProducerOptions
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
@@ -72,8 +76,8 @@ _OF_THE_BUILD: Final = {"AIOPRODUCER_CHECKED", "AIOPRODUCER_OPTIMISE", "AIOPRODU
 class ProducerConfig(Presets):
     """The configuration of one producer: checked, complete, immutable.
 
-    The fields hold the values in effect. Where Kafka changes one value because of another, so
-    does this; `adjustments` says which, and `given` keeps what the user asked for.
+    The fields hold the values in effect. Where Kafka changes one value because of another, so does this; `adjustments`
+    says which, and `given` keeps what the user asked for.
 
     Args:
         bootstrap_servers: as the field says.
@@ -93,10 +97,10 @@ class ProducerConfig(Presets):
     """The producer's name in logs, metrics, and the brokers' logs and quotas.
     Empty: each producer takes the next of `producer-1`, `producer-2`, ..."""
 
-    key_serializer: Annotated[SerializerArgument | None, java_classes.serializer_option("key_serializer")] = None
+    key_serializer: Annotated[SerializerArgument | None, serializer_option("key_serializer")] = None
     """Turns keys into bytes. Without one, keys must be bytes. A null key stays null."""
 
-    value_serializer: Annotated[SerializerArgument | None, java_classes.serializer_option("value_serializer")] = None
+    value_serializer: Annotated[SerializerArgument | None, serializer_option("value_serializer")] = None
     """Turns values into bytes. Without one, values must be bytes. A null value stays null."""
 
     partitioner: Annotated[
@@ -104,7 +108,7 @@ class ProducerConfig(Presets):
         Plugin(
             "an object with partition(topic, key, key_bytes, value, value_bytes, cluster)",
             check_partitioner,
-            classes=java_classes.PARTITIONERS,
+            classes=PARTITIONERS,
         ),
     ] = None
     """Chooses partitions instead of Kafka's own rule: by the murmur2 hash of the key,
@@ -130,7 +134,7 @@ class ProducerConfig(Presets):
 
     interceptors: Annotated[
         tuple[ProducerInterceptor, ...],
-        Plugin("a list of ProducerInterceptor", check_interceptors, nothing=(), classes=java_classes.INTERCEPTORS),
+        Plugin("a list of ProducerInterceptor", check_interceptors, nothing=(), classes=INTERCEPTORS),
     ] = ()
     """Called with every record before it is sent, and with its outcome."""
 
@@ -443,9 +447,7 @@ class ProducerConfig(Presets):
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:
         """Return the configuration that the arguments of `Producer(...)` mean.
 
-        Args:
-            bootstrap_servers: as the field; or a whole configuration, which `options` then change.
-            options: as keyword arguments.
+        `bootstrap_servers` may be a whole configuration, which `options` then change.
         """
         if isinstance(bootstrap_servers, cls):
             return bootstrap_servers.replace(**options) if options else bootstrap_servers
@@ -456,13 +458,11 @@ class ProducerConfig(Presets):
         """Return the configuration that Kafka's properties mean: `{"linger.ms": "5"}`.
 
         Args:
-            properties: names in either spelling; texts are read as Kafka reads them, other
-                values are taken as they are. Kafka's serializers and partitioners may be
-                given by the names of their Java classes.
+            properties: names in either spelling; texts are read as Kafka reads them, other values are taken as they
+                are. Kafka's serializers and partitioners may be given by the names of their Java classes.
 
         Raises:
-            ConfigurationError: as the constructor; also a text that cannot be read, or an option
-                in both spellings.
+            ConfigurationError: as the constructor; also a text that cannot be read, or an option in both spellings.
             ConfigurationTypeError: as the constructor; also no mapping, and no `bootstrap.servers`.
         """
         check_properties(properties)
@@ -474,7 +474,7 @@ class ProducerConfig(Presets):
             name: option_kinds()[name].parse(name, value) if isinstance(value, str) else value
             for name, value in named.items()
         }
-        if java_classes.ignores_keys(named.get("partitioner")):
+        if ignores_keys(named.get("partitioner")):
             parsed["partitioner_ignore_keys"] = True
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
 
@@ -482,9 +482,8 @@ class ProducerConfig(Presets):
     def from_properties_file(cls, path: str | PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
         r"""Return the configuration of a Java property file, such as Kafka's `producer.properties`.
 
-        The file is read as `java.util.Properties.load` reads it: comments, separators, continued
-        lines, `\uXXXX`. Text that is not ASCII is UTF-8 or, where it cannot be, ISO-8859-1; Java
-        takes it for ISO-8859-1 always.
+        The file is read as `java.util.Properties.load` reads it: comments, separators, continued lines, `\uXXXX`.
+        Text that is not ASCII is UTF-8 or, where it cannot be, ISO-8859-1; Java takes it for ISO-8859-1 always.
 
         Args:
             path: of the file.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._producer.cluster_access import security_of
-from aioproducer._protocol.sasl.steps import Bearer, BearerWanted, PasswordWanted
+from aioproducer._producer.connection_security import security_of
+from aioproducer._protocol.sasl_exchange import Bearer, BearerWanted, PasswordWanted
 from aioproducer.errors import ConfigurationError
 
 if TYPE_CHECKING:

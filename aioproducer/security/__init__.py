@@ -8,19 +8,14 @@ from aioproducer.security._secret import Secret
 from aioproducer.security._tokens import Token, TokenProvider
 
 if TYPE_CHECKING:
-    from aioproducer.security._msk_iam import MskIam
-    from aioproducer.security._token_endpoint import ClientCredentials, JwtBearer
+    from aioproducer.security._token_providers import ClientCredentials, JwtBearer, MskIam
 
 __all__ = ["ClientCredentials", "JwtBearer", "MskIam", "Secret", "Token", "TokenProvider"]
 
 
 def __getattr__(name: str) -> object:
-    if name in {"ClientCredentials", "JwtBearer"}:  # with HTTP and TLS, which a plaintext producer need not load
-        from aioproducer.security import _token_endpoint  # noqa: PLC0415
+    if name in {"ClientCredentials", "JwtBearer", "MskIam"}:
+        from aioproducer.security import _token_providers  # noqa: PLC0415  # with HTTP and TLS: only if they are used
 
-        return getattr(_token_endpoint, name)
-    if name == "MskIam":
-        from aioproducer.security._msk_iam import MskIam  # noqa: PLC0415  # as above
-
-        return MskIam
+        return getattr(_token_providers, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""Builds OpenSSL's context from the `ssl_*` options."""
+"""Builds OpenSSL's context from the `ssl_*` options; names of cipher suites, and the validity of our certificate."""
 
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,11 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.security._certificates import validity_of
-from aioproducer.security._ciphers import TLS_1_3, openssl_name
-from aioproducer.security._stores.contents import KeyEntry, refuse
-from aioproducer.security._stores.files import KeyStore, TrustStore, type_in_file
-from aioproducer.security._stores.pem import pem_of
+from aioproducer.security._stores import KeyEntry, KeyStore, TrustStore, pem_of, refuse, type_in_file
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -162,3 +159,82 @@ def _as_file(entry: KeyEntry) -> Iterator[str]:
         file.write(content)
         file.flush()
         yield file.name
+
+
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+_LONG: Final = 0x80
+_YEARS_OF_1900: Final = 50
+
+
+class Validity(NamedTuple):
+    """From when until when a certificate is valid."""
+
+    begins: datetime
+    ends: datetime
+
+    def trouble(self, now: datetime) -> str | None:
+        """Return what is wrong with the certificate now; None if it is valid."""
+        if now < self.begins:
+            return f"it is not valid before {self.begins:%Y-%m-%d %H:%M} UTC"
+        return f"it has expired at {self.ends:%Y-%m-%d %H:%M} UTC" if now > self.ends else None
+
+
+def validity_of(certificate: bytes) -> Validity | None:
+    """Return the validity of a certificate in DER; None if it cannot be read."""
+    try:
+        _, whole, _ = _element(certificate, 0)
+        _, signed, _ = _element(whole, 0)
+        at = 0
+        if signed[0] == _VERSION:
+            _, _, at = _element(signed, at)
+        for _ in range(3):  # serial number, signature algorithm, issuer
+            _, _, at = _element(signed, at)
+        _, dates, _ = _element(signed, at)
+        kind, begins, at = _element(dates, 0)
+        other_kind, ends, _ = _element(dates, at)
+        return Validity(_time(kind, begins), _time(other_kind, ends))
+    except (IndexError, ValueError):
+        return None
+
+
+def _element(der: bytes, at: int) -> tuple[int, bytes, int]:
+    """Return tag and content of the element at a position, and the position behind it."""
+    tag, size, at = der[at], der[at + 1], at + 2
+    if size & _LONG:
+        count = size & ~_LONG
+        size, at = int.from_bytes(der[at : at + count], "big"), at + count
+    return tag, der[at : at + size], at + size
+
+
+def _time(kind: int, text: bytes) -> datetime:
+    digits = text.decode("ascii")
+    if kind == _UTC_TIME:  # two digits of the year (RFC 5280)
+        digits = f"{19 if int(digits[:2]) >= _YEARS_OF_1900 else 20}{digits}"
+    return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+TLS_1_3: Final = (
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_128_CCM_SHA256",
+    "TLS_AES_128_CCM_8_SHA256",
+)
+
+_IANA: Final = re.compile(r"TLS_([A-Z0-9_]+)_WITH_([A-Z0-9_]+)")
+
+
+def openssl_name(suite: str) -> str:
+    """Return OpenSSL's name of a suite of TLS 1.2; a name that is not IANA's stays as it is.
+
+    `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is `ECDHE-RSA-AES128-GCM-SHA256`.
+    """
+    found = _IANA.fullmatch(suite)
+    if found is None:
+        return suite
+    exchange = found[1].replace("_", "-")
+    cipher = re.sub(r"^(AES|CAMELLIA)_(\d+)", r"\1\2", found[2]).replace("_CBC_", "_").replace("_", "-")
+    if cipher.startswith("CHACHA20"):
+        cipher = "CHACHA20-POLY1305"
+    return cipher if exchange == "RSA" else f"{exchange}-{cipher}"

@@ -1,12 +1,13 @@
-"""Requests of the commit to real coordinators: the methods of `_commit.TransactionCluster`."""
+"""Requests of the commit to real coordinators: the methods of `_commit.TransactionCluster`. Needs no pyspark."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, NoResponseError, raise_refusal
 from aioproducer._admin.transactions import Transactions, end_request
-from aioproducer._producer.cluster_access import cluster_access
+from aioproducer._producer.connection_security import cluster_access
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
@@ -14,34 +15,31 @@ from aioproducer._protocol.messages import (
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer._protocol.offset_messages import (
-    NO_OFFSET,
-    OFFSET_FETCH,
-    TXN_OFFSET_COMMIT,
-    OffsetsResponse,
-    decode_offset_fetch_response,
-    decode_txn_offset_commit_response,
-    encode_offset_fetch_request,
-    encode_txn_offset_commit_request,
-)
 from aioproducer._protocol.transaction_admin_messages import ONGOING
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
+    NO_OFFSET,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
     CodeResponse,
     CoordinatorType,
+    OffsetsResponse,
     PartitionsResponse,
     TransactionIdentity,
     decode_add_offsets_response,
+    decode_offset_fetch_response,
+    decode_txn_offset_commit_response,
     encode_add_offsets_request,
+    encode_offset_fetch_request,
+    encode_txn_offset_commit_request,
 )
-from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import TXN_OFFSET_COMMIT_V1
-from aioproducer._transactions.states import FIRST_V2
+from aioproducer._transactions.states import FIRST_V2, PreparedTransaction
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproducer.spark._commit import ENDED, FENCED, OpenedTransaction, Preparation, SinkCommit
-from aioproducer.spark._decision import SinkIds
+from aioproducer.spark._decision import Decision, SinkIds
 from aioproducer.spark._options import COMMIT_TIMEOUT_MS, FIRST_ANSWER_TIMEOUT_S, TRANSACTION_TIMEOUT_MS, SinkOptions
 
 KeyT = TypeVar("KeyT")
@@ -228,8 +226,6 @@ def with_sink(
     """Connect to the cluster, let a sink's commit do something, and return what it returns.
 
     Args:
-        options: of the write.
-        ask: is given the commit.
         finds_topic: look up the option `topic` too, beside the topic of the decision.
 
     Raises:
@@ -274,6 +270,66 @@ def prepared(options: SinkOptions) -> Preparation | None:
 
     asyncio.run(look())
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSink:
+    """A sink of a cluster."""
+
+    ids: SinkIds
+    topic: str
+    """Whose group offsets keep its decision; empty if nothing was ever decided."""
+    cluster: SinkCluster
+
+    @property
+    def commit(self) -> SinkCommit:
+        """Commit of the sink's batches."""
+        return SinkCommit(self.ids, self.cluster, self.cluster.partitions)
+
+    async def decision(self) -> Decision | None:
+        """Return what was decided last; changes nothing.
+
+        Raises:
+            KafkaError: the cluster did not answer in time, or refused.
+        """
+        return await self.commit.last_decision()
+
+
+async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) -> FoundSink:
+    """Find the topic of a sink's decision by the offsets of its group, unless it is given.
+
+    Raises:
+        ConfigurationError: the name or the topic is wrong, or its group has offsets of several topics.
+        KafkaError: the cluster did not answer in time, or refused.
+    """
+    ids = SinkIds(sink_id)
+    if topic is None:
+        topics = await _topics_with_offsets(requests, ids.group)
+        if len(topics) > 1:
+            raise ConfigurationError(
+                f"sink {sink_id!r} has decisions in {', '.join(sorted(topics))}: say which with --topic"
+            )
+        topic = next(iter(topics), "")
+    if topic:
+        cluster = await requests.refresh([topic])
+        if not cluster.partition_count(topic):
+            raise ConfigurationError(f"topic {topic!r} does not exist, or may not be described", option="topic")
+    return FoundSink(ids, topic, SinkCluster(requests, ids, topic=topic))
+
+
+async def _topics_with_offsets(requests: ClusterRequests, group: str) -> Collection[str]:
+    def check(response: OffsetsResponse) -> None:
+        for code in response.error_codes:
+            raise_refusal(code, f"offsets of group {group!r}")
+
+    request = AdminRequest(
+        OFFSET_FETCH,
+        lambda _: encode_offset_fetch_request(group, None, require_stable=True),
+        lambda response: decode_offset_fetch_response(response.payload),
+        check,
+    )
+    found = await requests.to_coordinator(group, request, kind=CoordinatorType.GROUP)
+    return {each.topic for each in found.offsets if each.offset != NO_OFFSET}
 
 
 def _connected(options: SinkOptions) -> ClusterRequests:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer._transactions.states import PreparedTransaction
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.records import OffsetAndMetadata
 
@@ -104,11 +104,7 @@ class Decision:
 
 
 def encode_decision(decision: Decision, partitions: int) -> dict[int, OffsetAndMetadata]:
-    """Return the offset and the metadata of each partition that the decision needs.
-
-    Args:
-        decision: to be kept.
-        partitions: of the decision's topic.
+    """Return the offset and the metadata of each of the topic's partitions that the decision needs.
 
     Raises:
         ConfigurationError: more tasks than fit into the metadata of all partitions.
@@ -131,9 +127,6 @@ def encode_decision(decision: Decision, partitions: int) -> dict[int, OffsetAndM
 
 def decode_decision(offsets: Mapping[int, OffsetAndMetadata]) -> Decision | None:
     """Return the decision that committed offsets keep; None if nothing was decided, or it was forgotten by `reset`.
-
-    Args:
-        offsets: by partition of the decision's topic; none where the group has no offset.
 
     Raises:
         UnreadableDecisionError: something else has written offsets of this group.

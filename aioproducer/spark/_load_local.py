@@ -13,9 +13,8 @@ from aioproducer.spark._coordinators import prepared, with_sink
 from aioproducer.spark._decision import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import RowShape
-from aioproducer.spark._report import batch_report
 from aioproducer.spark._row_groups import Split, records_of
-from aioproducer.spark._task import TaskCounts, TaskSender, Watch
+from aioproducer.spark._task import TaskCounts, TaskSender, Watch, batch_report
 
 Told = Callable[[int, int], None]
 """Is told the rows and the bytes of each batch that was taken."""

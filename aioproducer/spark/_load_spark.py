@@ -134,14 +134,7 @@ def task_count(spark: SparkSession, wanted: int | None, splits: Sequence[Split] 
 
 
 def load_row_groups(spark: SparkSession, splits: Sequence[Split], *, tasks: int, options: Mapping[str, str]) -> None:
-    """Have tasks read row groups and send them.
-
-    Args:
-        spark: the session.
-        splits: to be loaded.
-        tasks: that share them.
-        options: of the data source, `input=splits` among them.
-    """
+    """Have tasks read row groups and send them; the options of the data source have `input=splits` among them."""
     rows = [(each.path, each.row_group) for each in in_even_shares(splits, tasks)]
     # `parallelize` cuts the list exactly; `repartition` would deal out rows at random.
     frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, tasks), _SPLITS)

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config._java_classes import PARTITIONERS
-from aioproducer.config._kafka_properties import kafka_name, python_name
+from aioproducer.config._option_names import kafka_name, python_name
+from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import check_readable
@@ -59,23 +59,18 @@ _DURATION = re.compile(r"(\d+) ?(ms|s|m|min|h)?", re.IGNORECASE)
 _MS_IN: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
-def boolean(text: str) -> bool:
-    """Return what `true` or `false` says.
+# Readers of values: a ValueError is raised for anything else, and its text is what is allowed
 
-    Raises:
-        ValueError: anything else; its text is what is allowed.
-    """
+
+def boolean(text: str) -> bool:
+    """Return what `true` or `false` says."""
     if text.lower() not in {"true", "false"}:
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
 def duration_ms(text: str) -> int:
-    """Return milliseconds; `15m`, `900s` and `900000` are the same.
-
-    Raises:
-        ValueError: anything else; its text is what is allowed.
-    """
+    """Return milliseconds; `15m`, `900s` and `900000` are the same."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or int(found[1]) == 0:
         raise ValueError("a time such as 15m, 30s or 500ms")
@@ -83,22 +78,14 @@ def duration_ms(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Return a number of 1 or more.
-
-    Raises:
-        ValueError: anything else; its text is what is allowed.
-    """
+    """Return a number of 1 or more."""
     if not text.strip().isdecimal() or int(text) == 0:
         raise ValueError("a whole number of 1 or more")
     return int(text)
 
 
 def natural(text: str) -> int:
-    """Return a number of 0 or more.
-
-    Raises:
-        ValueError: anything else; its text is what is allowed.
-    """
+    """Return a number of 0 or more."""
     if not text.strip().isdecimal():
         raise ValueError("a whole number of 0 or more")
     return int(text)
@@ -116,11 +103,7 @@ def one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def text(given: str) -> str:
-    """Return text that is not empty.
-
-    Raises:
-        ValueError: anything else; its text is what is allowed.
-    """
+    """Return text that is not empty."""
     if not given:
         raise ValueError("text")
     return given
@@ -155,11 +138,7 @@ class OptionReader:
             raise ConfigurationError(f"{name}={given!r}: must be {error}", option=name) from None
 
     def refuse(self, names: Collection[str], why: str) -> None:
-        """Do nothing if none of these options is given.
-
-        Raises:
-            ConfigurationError: one is, and would have no effect.
-        """
+        """Raise a ConfigurationError if one of these options is given, which would have no effect."""
         for name in names:
             if name.lower() in self._given:
                 raise ConfigurationError(f"{name} {why}", option=name)
@@ -169,11 +148,7 @@ class OptionReader:
         return {name[len(prefix) :]: value for name, value in self._given.items() if name.startswith(prefix)}
 
     def check_all_taken(self, *prefixes: str) -> None:
-        """Do nothing if each option is known.
-
-        Raises:
-            ConfigurationError: one is not; near names are listed.
-        """
+        """Raise a ConfigurationError with the nearest names if an option is not known."""
         for name in self._given:
             if name in self._known or name in OF_SPARK or name.startswith(prefixes):
                 continue
@@ -240,20 +215,12 @@ class SinkOptions:
         return options
 
     def check_of_stream(self) -> None:
-        """Do nothing if the options are for the batches of a stream.
-
-        Raises:
-            ConfigurationError: one has no effect there.
-        """
+        """Raise a ConfigurationError if an option has no effect on the batches of a stream."""
         if self.run_id is not None:
             raise ConfigurationError("runId is for batch jobs: the batches of a stream have numbers", option="runId")
 
     def check(self) -> None:
-        """Do nothing if the options fit together.
-
-        Raises:
-            ConfigurationError: they do not.
-        """
+        """Raise a ConfigurationError if the options do not fit together."""
         if self.exactly_once and self.sink_id is None:
             raise ConfigurationError(
                 "exactlyOnce=true needs sinkId: a name for this sink that stays the same over restarts and is used "
@@ -270,11 +237,7 @@ class SinkOptions:
             self._check_transactional()
 
     def _check_transactional(self) -> None:
-        """Do nothing if the producer accepts these properties for a transaction too.
-
-        Raises:
-            ConfigurationError: it does not, as with `kafka.acks=1`.
-        """
+        """Raise a ConfigurationError if the producer has no transactions with these properties, as `kafka.acks=1`."""
         try:
             ProducerConfig.from_kafka_properties(self.task_properties("any"))
         except ConfigurationError as error:
@@ -324,11 +287,7 @@ _AGAINST_TRANSACTIONS: Final[Mapping[str, Callable[[str | None], bool]]] = {
 
 
 def row_shape(reader: OptionReader) -> RowShape | None:
-    """Return what `input=splits` reads from files; None for rows of the DataFrame.
-
-    Raises:
-        ConfigurationError: an option is wrong.
-    """
+    """Return what `input=splits` reads from files; None for rows of the DataFrame."""
     is_splits = reader.take("input", one_of("rows", "splits"), "rows") == "splits"
     shape = RowShape(reader.take("inputKey", text, None), reader.take("inputValue", text, None))
     return shape if is_splits else None
@@ -382,11 +341,7 @@ def _in_kafkas_spelling(text: str) -> str:
 
 
 def offsets_choice(given: str) -> OffsetsChoice:
-    """Return what `earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}` says.
-
-    Raises:
-        ValueError: anything else; its text is what is allowed.
-    """
+    """Return what `earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}` says."""
     expected = 'earliest, latest or JSON such as {"orders": {"0": 23, "1": -2}} (-2: earliest, -1: latest)'
     match given.strip().lower():
         case "earliest":
@@ -406,11 +361,7 @@ def offsets_choice(given: str) -> OffsetsChoice:
 
 
 def topic_names(given: str) -> tuple[str, ...]:
-    """Return topics from a list with commas.
-
-    Raises:
-        ValueError: anything else; its text is what is allowed.
-    """
+    """Return topics from a list with commas."""
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     if not all(names):
         raise ValueError("names of topics with commas between them")
@@ -464,11 +415,7 @@ class SourceOptions:
         return options
 
     def check(self, *, is_stream: bool | None) -> None:
-        """Do nothing if the options fit together.
-
-        Raises:
-            ConfigurationError: they do not.
-        """
+        """Raise a ConfigurationError if the options do not fit together."""
         if not self.subscribe:
             raise ConfigurationError("subscribe is missing: the names of topics to read", option="subscribe")
         if is_stream is False and self.starting_offsets.word == "latest":
@@ -538,11 +485,7 @@ def source_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def consumer_arguments(properties: Mapping[str, str]) -> Iterator[tuple[str, object]]:
-    """Yield the arguments of aiokafka's consumer that Kafka's properties mean.
-
-    Raises:
-        ConfigurationError: as `source_properties`.
-    """
+    """Yield the arguments of aiokafka's consumer that Kafka's properties mean; raises as `source_properties`."""
     for name, value in properties.items():
         option = f"{KAFKA_PREFIX}{name}"
         if is_of_connection(name):

@@ -3,9 +3,7 @@
 import importlib
 import logging
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._version import VERSION
@@ -28,8 +26,6 @@ _KEY_AS_TEXT: Final = "kafka.ssl.keystore.key"
 log: Final = logging.getLogger("aioproducer.spark")
 
 _INSTALL: Final = "pip install 'aioproducer[spark]'"
-
-
 CONF_OF_ROW_GROUPS: Final = {
     "spark.driver.defaultJavaOptions": "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 }
@@ -217,7 +213,7 @@ def _first_line(error: Exception) -> str:
     return (named or lines or [type(error).__name__])[0]
 
 
-def _needed(*modules: str) -> ModuleType:
+def _needed(*modules: str) -> None:
     """Import modules of the extra.
 
     Raises:
@@ -229,4 +225,3 @@ def _needed(*modules: str) -> ModuleType:
         except ModuleNotFoundError as error:
             package = name.partition(".")[0]
             raise ModuleNotFoundError(f"this needs {package}: {_INSTALL}", name=package) from error
-    return sys.modules[modules[0]]

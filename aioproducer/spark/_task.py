@@ -1,16 +1,20 @@
-"""Sending of one task's rows: a producer of its own, on an event loop in a thread of its own.
+"""Sending of one task's rows, by a producer on an event loop in a thread of its own; and the figures of a batch.
 
 Spark's thread takes Arrow batches from the JVM and hands each over; two may be on the way, so that one is appended
 while the next arrives. Back-pressure is the append itself: it waits for room, then Spark's thread waits, then the JVM.
 """
 
+import json
+import logging
+import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import anyio
@@ -20,7 +24,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer import Producer
 from aioproducer._threads.installed_uvloop import installed_uvloop
-from aioproducer._transactions.prepared import PreparedTransaction
+from aioproducer._transactions.states import PreparedTransaction
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
 from aioproducer.records import TopicPartition
@@ -31,6 +35,8 @@ BATCHES_ON_THE_WAY: Final = 2
 ABORT_TIMEOUT_S: Final = 2.0
 _US_PER_S: Final = 1_000_000
 _MAX_US: Final = 2.0**62
+
+log: Final = logging.getLogger("aioproducer.spark")
 
 Watch: TypeAlias = Callable[[Producer], AbstractAsyncContextManager[object]]
 
@@ -62,12 +68,7 @@ class TaskError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class TaskSender:
-    """Sends what tasks are given; pickles, so that Spark takes it to the executors.
-
-    Args:
-        options: of the write.
-        columns: of the DataFrame.
-    """
+    """Sends what tasks are given; pickles, so that Spark takes it to the executors."""
 
     options: SinkOptions
     columns: SinkColumns
@@ -127,13 +128,7 @@ class TaskSender:
 
 
 class TaskRun:
-    """One task's producer; every method runs on its event loop.
-
-    Args:
-        sender: whose options and columns hold.
-        producer: not started.
-        task: number of the task.
-    """
+    """One task's producer, not started at first; every method runs on its event loop."""
 
     def __init__(self, sender: TaskSender, producer: Producer, task: int) -> None:
         self._options = sender.options
@@ -175,12 +170,7 @@ class TaskRun:
                 await self._send_to(topic, complete.take(rows), _row_of(first_row, rows))
 
     async def _send_to(self, topic: str, batch: pa.RecordBatch, row_of: Callable[[int], int]) -> None:
-        """Append rows of one topic.
-
-        Args:
-            topic: of all rows.
-            batch: the rows, complete.
-            row_of: turns a position in the batch into the row of the task.
+        """Append complete rows of one topic; `row_of` turns a position in the batch into the row of the task.
 
         Raises:
             TaskError: a row cannot be sent.
@@ -252,11 +242,7 @@ class TaskRun:
 
 
 class Pace:
-    """Holds a task to a rate.
-
-    Args:
-        records_per_second: None for no limit.
-    """
+    """Holds a task to a rate; None is no limit."""
 
     def __init__(self, records_per_second: int | None) -> None:
         self._rate = records_per_second
@@ -292,3 +278,62 @@ def _slices(batch: pa.RecordBatch, rows: int | None) -> Iterator[pa.RecordBatch]
         return
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
+
+
+# Figures of a batch
+
+
+def batch_report(
+    tasks: Sequence[TaskCounts], *, query: str, batch: int | None, transactions: int, commit_s: float
+) -> dict[str, object]:
+    """Return the figures of a batch: rows, bytes, batches, retries in all and per task; rows per partition of Kafka."""
+    figures = [{name: count for name, count in task._asdict().items() if name != "partitions"} for task in tasks]
+    totals = {name: sum(each[name] for each in figures) for name in TaskCounts._fields if name != "partitions"}
+    return {
+        "query": query,
+        "batch": batch,
+        **totals,
+        "partitions": _rows_by_partition(tasks),
+        "tasks": figures,
+        "transactions": transactions,
+        "commit_seconds": round(commit_s, 3),
+        "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _rows_by_partition(tasks: Sequence[TaskCounts]) -> dict[str, dict[str, int]]:
+    """Return rows in the form in which Spark writes offsets: {"orders": {"0": 23}}."""
+    found: Counter[tuple[str, int]] = Counter()
+    for task in tasks:
+        for topic, partition, rows in task.partitions:
+            found[topic, partition] += rows
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), rows in sorted(found.items()):
+        topics.setdefault(topic, {})[str(partition)] = rows
+    return topics
+
+
+def publish(report: Mapping[str, object], path: str | None) -> None:
+    """Log a line, and append a line of JSON to the file if there is one.
+
+    A report that cannot be written is logged and fails nothing: the rows are in Kafka.
+    """
+    if not log.hasHandlers():  # Spark shows the standard error of this process, which is its own
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    log.info(
+        "%s, batch %s: %s rows in %s batches, %s bytes, %s retries, %s transactions, committed in %s s",
+        *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "retries", "transactions")),
+        report["commit_seconds"],
+    )
+    if report["skipped"]:
+        log.warning("%s, batch %s: %s rows too large were skipped", *(report[n] for n in ("query", "batch", "skipped")))
+    if path is None:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(report) + "\n")
+    except OSError as error:
+        log.warning("report=%s cannot be written: %s", path, error)

@@ -30,9 +30,8 @@ from aioproducer.spark._decision import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._record_parts import SinkColumns
-from aioproducer.spark._report import batch_report, publish
 from aioproducer.spark._row_groups import rows_of_splits
-from aioproducer.spark._task import TaskCounts, TaskSender
+from aioproducer.spark._task import TaskCounts, TaskSender, batch_report, publish
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -51,12 +50,7 @@ class SinkMessage(WriterCommitMessage):
 
 
 class SinkWriter(DataSourceArrowWriter):
-    """Writes a DataFrame, or a batch of a stream.
-
-    Args:
-        options: of the write.
-        columns: of the DataFrame.
-    """
+    """Writes a DataFrame, or a batch of a stream."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options

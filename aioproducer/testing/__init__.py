@@ -5,15 +5,15 @@ The brokers' logic is sans-IO (bytes in, bytes out, `now` given) in `fake_broker
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.testing.certificates import Certificate, CertificateAuthority
-from aioproducer.testing.cluster_options import FakeClusterOptions
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.client_metrics import MetricsSubscription
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.exchange import SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
-from aioproducer.testing.fake_broker.security.sessions import SeenAuthentication
-from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
+from aioproducer.testing.fake_broker.security import SeenAuthentication
+from aioproducer.testing.fake_broker.settings import FakeClusterOptions
+from aioproducer.testing.fake_broker.topic_configs import TopicRefusedError
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_cluster import FakeCluster, ThreadedFakeCluster
 from aioproducer.testing.mock_producer import MockProducer

@@ -11,10 +11,10 @@ from typing import cast
 from aioproducer.errors import IllegalStateError
 from aioproducer.testing.fake_broker.broker import PLAINTEXT
 from aioproducer.testing.fake_broker.cluster import ModelCluster
-from aioproducer.testing.fake_broker.effects import Buffer, Close, Effect, PauseReading, ResumeReading, Send
+from aioproducer.testing.fake_broker.exchange import Close, Effect, PauseReading, ResumeReading, Send
 from aioproducer.testing.fake_broker.faults import FaultKind, Where
-from aioproducer.testing.listener_certificates import ListenerCertificates
-from aioproducer.testing.tls_server import TlsServerProtocol
+from aioproducer.testing.fake_broker.wire.primitives import Buffer
+from aioproducer.testing.tls_server import ListenerCertificates, TlsServerProtocol
 
 _RECEIVE_BYTES = 256 * 1024
 _OWN_BUFFER_FROM = 16 * 1024

@@ -166,3 +166,6 @@ def client_properties(options: Mapping[str, object]) -> dict[str, str]:
         login = f'username="{options["sasl_username"]}" password="{options["sasl_password"]}"'
         properties["sasl.jaas.config"] = f"{LOGIN_MODULES[mechanism]} required {login};"
     return properties
+
+
+BROKER_PRINCIPAL = "kafka/localhost"

@@ -11,6 +11,7 @@ As in:
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import dataclasses
 import time
@@ -24,21 +25,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from aioproducer.testing.cluster_driver import ClusterDriver
-from aioproducer.testing.cluster_options import FakeClusterOptions, check_options, checked_racks, checked_topics
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.exchange import SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, Faults
 from aioproducer.testing.fake_broker.log.partition import Partition, committed_records
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
-from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
+from aioproducer.testing.fake_broker.settings import (
+    ClusterSettings,
+    FakeClusterOptions,
+    check_options,
+    checked_racks,
+    checked_topics,
+)
+from aioproducer.testing.fake_broker.topics import Topic, TopicRequest
 from aioproducer.testing.fake_broker.version_profiles import profile_named
 from aioproducer.testing.fake_broker.wire.messages import load_message_classes
 from aioproducer.testing.fake_security import SecuredFakeCluster
-from aioproducer.testing.listener_certificates import ListenerCertificates
+from aioproducer.testing.tls_server import ListenerCertificates
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -54,7 +60,136 @@ def wall_clock_ms() -> float:
     return time.time_ns() / 1e6
 
 
-class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everything a test does to a cluster
+class AnyFakeCluster(SecuredFakeCluster):
+    """The methods that `FakeCluster` and `ThreadedFakeCluster` have in common."""
+
+    @abc.abstractmethod
+    def _with_model(self, act: Callable[[ModelCluster], ResultT]) -> ResultT:
+        """Call `act` on the event loop of the cluster, or here if it is stopped."""
+
+    @abc.abstractmethod
+    def _change(self, act: Callable[[ModelCluster, float], None]) -> None:
+        """Call `act` with the time on the event loop of the running cluster, and carry out the effects."""
+
+    def _of_partition(self, topic: str, partition: int, read: Callable[[Partition], ResultT]) -> ResultT:
+        return self._with_model(lambda model: read(_partition(model, topic, partition)))
+
+    # What clients and tests look at
+
+    @property
+    def connections(self) -> int:
+        """Connections open now, of all brokers."""
+        return self._with_model(lambda model: sum(broker.connection_count for broker in model.brokers.values()))
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """Node id of the leader, -1 when there is none."""
+        return self._of_partition(topic, partition, lambda found: found.leader)
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset after the last record of the leader's log."""
+        return self._of_partition(topic, partition, lambda found: found.log.end_offset)
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset up to which consumers may read."""
+        return self._of_partition(topic, partition, lambda found: found.high_watermark)
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """The offset up to which every transaction has ended."""
+        return self._of_partition(topic, partition, lambda found: found.last_stable_offset)
+
+    def records(self, topic: str, partition: int) -> list[LoggedRecord]:
+        """Every record of the leader's log, decoded; also those above the high watermark, and of any transaction."""
+        return self._of_partition(topic, partition, lambda found: found.log.records())
+
+    def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
+        """Return the records of a partition that a consumer with `isolation.level=read_committed` reads."""
+        return self._of_partition(topic, partition, committed_records)
+
+    def consumed(self, topic: str) -> list[LoggedRecord]:
+        """Return what a consumer with `isolation.level=read_committed` reads of a whole topic, from its beginning.
+
+        Partition by partition, and in each by offset. A topic that does not exist yet and is created on first use has
+        no records.
+
+        Raises:
+            LookupError: there is no such topic, and it is not created on first use.
+        """
+
+        def read(model: ModelCluster) -> list[LoggedRecord]:
+            if model.topics.named(topic) is None and model.settings.auto_create_topics:
+                return []
+            return [record for partition in _topic(model, topic).partitions for record in committed_records(partition)]
+
+        return self._with_model(read)
+
+    # Changes of the cluster
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Make another broker the leader of a partition.
+
+        Raises:
+            ValueError: that broker is not a live member of the ISR.
+            LookupError: there is no such broker or partition.
+        """
+        self._with_model(lambda model: _broker(model, node_id))
+        moved = self._of_partition(topic, partition, lambda found: found)
+        self._change(lambda _, now: moved.move_leader(node_id, now))
+
+    def move_coordinator(self, key: str, node_id: int, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
+        """Make another broker the coordinator of a transactional id, or of a consumer group.
+
+        Raises:
+            ValueError: that broker is not up.
+            LookupError: there is no such broker.
+        """
+        self._with_model(lambda model: _broker(model, node_id))
+        self._change(lambda model, now: model.coordinators.move(kind, key, node_id, now=now))
+
+    def finalize_transaction_version(self, level: int) -> None:
+        """Change the cluster's `transaction.version`, up or down, as `kafka-features.sh` does.
+
+        Raises:
+            ValueError: the release does not have that level.
+        """
+        self._with_model(lambda model: model.features.finalize_transaction_version(level))
+
+    def hold_replication(self, node_id: int, *, held: bool = True) -> None:
+        """Let a broker stop or resume copying what others append; for the partitions there are now.
+
+        Raises:
+            LookupError: there is no such broker.
+        """
+        self._with_model(lambda model: _broker(model, node_id))
+        self._change(lambda model, now: model.hold_replication(node_id, now, held=held))
+
+    def create_topic(
+        self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic.
+
+        Raises:
+            TopicRefusedError: as a real controller would.
+        """
+        request = TopicRequest(
+            name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+        )
+        self._with_model(lambda model: model.topics.create(request))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records.
+
+        Raises:
+            LookupError: there is no such topic.
+        """
+        topic = self._with_model(lambda model: _topic(model, name))
+        self._change(lambda model, now: model.topics.delete(topic, now))
+
+    def forget_producers(self, topic: str, partition: int) -> None:
+        """Lose what a partition knows of its producers, as when their ids expire."""
+        self._of_partition(topic, partition, lambda found: found.producers.forget())
+
+
+class FakeCluster(AnyFakeCluster):
     """An embedded Kafka cluster, an async context manager.
 
     Everything lives in memory and on the event loop that started it; the ports are on loopback. The brokers answer
@@ -197,6 +332,13 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
     def _with_driver(self, act: Callable[[ClusterDriver], ResultT]) -> ResultT:
         return act(self._running())
 
+    def _with_model(self, act: Callable[[ModelCluster], ResultT]) -> ResultT:
+        return act(self.model)
+
+    def _change(self, act: Callable[[ModelCluster, float], None]) -> None:
+        driver = self._running()
+        driver.do(partial(act, driver.model))
+
     # What clients and tests look at
 
     @property
@@ -235,50 +377,6 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
         """The last 10,000 requests that reached a broker, oldest first."""
         return self.model.requests
 
-    @property
-    def connections(self) -> int:
-        """Connections open now, of all brokers."""
-        return sum(broker.connection_count for broker in self.model.brokers.values())
-
-    def leader_of(self, topic: str, partition: int) -> int:
-        """Node id of the leader, -1 when there is none."""
-        return self._partition(topic, partition).leader
-
-    def end_offset(self, topic: str, partition: int) -> int:
-        """The offset after the last record of the leader's log."""
-        return self._partition(topic, partition).log.end_offset
-
-    def high_watermark(self, topic: str, partition: int) -> int:
-        """The offset up to which consumers may read."""
-        return self._partition(topic, partition).high_watermark
-
-    def records(self, topic: str, partition: int) -> list[LoggedRecord]:
-        """Every record of the leader's log, decoded; also those above the high watermark, and of any transaction."""
-        return self._partition(topic, partition).log.records()
-
-    def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
-        """Return the records of a partition that a consumer with `isolation.level=read_committed` reads."""
-        return committed_records(self._partition(topic, partition))
-
-    def consumed(self, topic: str) -> list[LoggedRecord]:
-        """Return what a consumer with `isolation.level=read_committed` reads of a whole topic, from its beginning.
-
-        Partition by partition, and in each by offset. A topic that does not exist yet and is created on first use has
-        no records.
-
-        Raises:
-            LookupError: there is no such topic, and it is not created on first use.
-        """
-        found = self.model.topics.named(topic)
-        if found is None and self._settings.auto_create_topics:
-            return []
-        partitions = self._topic(topic).partitions
-        return [record for partition in partitions for record in committed_records(partition)]
-
-    def last_stable_offset(self, topic: str, partition: int) -> int:
-        """The offset up to which every transaction has ended."""
-        return self._partition(topic, partition).last_stable_offset
-
     # Changes of the cluster
 
     async def kill(self, node_id: int, *, clean: bool = False) -> None:
@@ -292,7 +390,7 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
             LookupError: there is no such broker.
         """
         driver = self._running()
-        self._broker(node_id)
+        _broker(self.model, node_id)
         driver.do(lambda now: driver.model.kill(node_id, now, clean=clean))
         await driver.close_port(node_id)
 
@@ -303,104 +401,19 @@ class FakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - one face for everythin
             LookupError: there is no such broker.
         """
         driver = self._running()
-        broker = self._broker(node_id)
+        broker = _broker(self.model, node_id)
         if not broker.is_alive:
             await driver.listen(node_id, host=broker.host, port=broker.port)
             for listener, (_, port) in list(broker.endpoints.items()):
                 await driver.listen(node_id, host=self._host, port=port, listener=listener)
             driver.do(lambda now: driver.model.restart(node_id, now))
 
-    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make another broker the leader of a partition.
-
-        Raises:
-            ValueError: that broker is not a live member of the ISR.
-            LookupError: there is no such broker or partition.
-        """
-        self._broker(node_id)
-        moved = self._partition(topic, partition)
-        self._running().do(lambda now: moved.move_leader(node_id, now))
-
-    def move_coordinator(self, key: str, node_id: int, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
-        """Make another broker the coordinator of a transactional id, or of a consumer group.
-
-        Raises:
-            ValueError: that broker is not up.
-            LookupError: there is no such broker.
-        """
-        self._broker(node_id)
-        driver = self._running()
-        driver.do(lambda now: driver.model.coordinators.move(kind, key, node_id, now=now))
-
     def coordinator_of(self, key: str, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> int:
         """Node id of the broker that coordinates a transactional id, or a consumer group."""
         return self.model.coordinators.node_of(kind, key, asyncio.get_running_loop().time())
 
-    def finalize_transaction_version(self, level: int) -> None:
-        """Change the cluster's `transaction.version`, up or down, as `kafka-features.sh` does.
 
-        Raises:
-            ValueError: the release does not have that level.
-        """
-        self.model.features.finalize_transaction_version(level)
-
-    def hold_replication(self, node_id: int, *, held: bool = True) -> None:
-        """Let a broker stop or resume copying what others append; for the partitions there are now.
-
-        Raises:
-            LookupError: there is no such broker.
-        """
-        self._broker(node_id)
-        driver = self._running()
-        driver.do(lambda now: driver.model.hold_replication(node_id, now, held=held))
-
-    def create_topic(
-        self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic.
-
-        Raises:
-            TopicRefusedError: as a real controller would.
-        """
-        request = TopicRequest(
-            name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
-        )
-        self.model.topics.create(request)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records.
-
-        Raises:
-            LookupError: there is no such topic.
-        """
-        topic = self._topic(name)
-        driver = self._running()
-        driver.do(lambda now: driver.model.topics.delete(topic, now))
-
-    def forget_producers(self, topic: str, partition: int) -> None:
-        """Lose what a partition knows of its producers, as when their ids expire."""
-        self._partition(topic, partition).producers.forget()
-
-    def _broker(self, node_id: int) -> Broker:
-        found = self.model.brokers.get(node_id)
-        if found is None:
-            raise LookupError(f"no broker {node_id!r}: node_id must be 1 to {self._nodes}")
-        return found
-
-    def _topic(self, name: str) -> Topic:
-        found = self.model.topics.named(name)
-        if found is None:
-            raise LookupError(f"no topic {name!r}")
-        return found
-
-    def _partition(self, topic: str, index: int) -> Partition:
-        found = self._topic(topic).partition(index)
-        if found is None:
-            raise LookupError(f"no partition {index} of topic {topic!r}")
-        return found
-
-
-class ThreadedFakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - the methods of FakeCluster
+class ThreadedFakeCluster(AnyFakeCluster):
     """A `FakeCluster` in a thread of its own, a context manager; made by `FakeCluster.in_thread`.
 
     Its methods are those of `FakeCluster` without `await`, and raise the same errors. Each may be called from any
@@ -465,6 +478,12 @@ class ThreadedFakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - the methods of
     def _with_driver(self, act: Callable[[ClusterDriver], ResultT]) -> ResultT:
         return self._running().call(partial(self._cluster._with_driver, act))  # noqa: SLF001 - the same cluster
 
+    def _with_model(self, act: Callable[[ModelCluster], ResultT]) -> ResultT:
+        return self._call(lambda: act(self._cluster.model))
+
+    def _change(self, act: Callable[[ModelCluster, float], None]) -> None:
+        self._call(partial(self._cluster._change, act))  # noqa: SLF001 - as above
+
     # What clients and tests look at
 
     @property
@@ -482,39 +501,6 @@ class ThreadedFakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - the methods of
         """A copy of the last 10,000 requests that reached a broker, oldest first."""
         return self._call(lambda: list(self._cluster.requests))
 
-    @property
-    def connections(self) -> int:
-        """Connections open now, of all brokers."""
-        return self._call(lambda: self._cluster.connections)
-
-    def leader_of(self, topic: str, partition: int) -> int:
-        """Node id of the leader, -1 when there is none."""
-        return self._call(partial(self._cluster.leader_of, topic, partition))
-
-    def end_offset(self, topic: str, partition: int) -> int:
-        """The offset after the last record of the leader's log."""
-        return self._call(partial(self._cluster.end_offset, topic, partition))
-
-    def high_watermark(self, topic: str, partition: int) -> int:
-        """The offset up to which consumers may read."""
-        return self._call(partial(self._cluster.high_watermark, topic, partition))
-
-    def last_stable_offset(self, topic: str, partition: int) -> int:
-        """The offset up to which every transaction has ended."""
-        return self._call(partial(self._cluster.last_stable_offset, topic, partition))
-
-    def records(self, topic: str, partition: int) -> list[LoggedRecord]:
-        """Every record of the leader's log, decoded; also those above the high watermark, and of any transaction."""
-        return self._call(partial(self._cluster.records, topic, partition))
-
-    def committed_records(self, topic: str, partition: int) -> list[LoggedRecord]:
-        """The records that a consumer with `isolation.level=read_committed` reads of a partition."""
-        return self._call(partial(self._cluster.committed_records, topic, partition))
-
-    def consumed(self, topic: str) -> list[LoggedRecord]:
-        """Return what a consumer with `isolation.level=read_committed` reads of a whole topic, from its beginning."""
-        return self._call(partial(self._cluster.consumed, topic))
-
     def coordinator_of(self, key: str, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> int:
         """Node id of the broker that coordinates a transactional id, or a consumer group."""
         return self._running().call(partial(self._cluster.coordinator_of, key, kind=kind))
@@ -528,37 +514,6 @@ class ThreadedFakeCluster(SecuredFakeCluster):  # noqa: PLR0904 - the methods of
     def restart(self, node_id: int) -> None:
         """Bring a dead broker back, on the same port and with the log it had."""
         self._running().call(self._cluster.restart, node_id)
-
-    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make another broker the leader of a partition."""
-        self._call(partial(self._cluster.move_leader, topic, partition, node_id))
-
-    def move_coordinator(self, key: str, node_id: int, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
-        """Make another broker the coordinator of a transactional id, or of a consumer group."""
-        self._call(partial(self._cluster.move_coordinator, key, node_id, kind=kind))
-
-    def finalize_transaction_version(self, level: int) -> None:
-        """Change the cluster's `transaction.version`, up or down, as `kafka-features.sh` does."""
-        self._call(partial(self._cluster.finalize_transaction_version, level))
-
-    def hold_replication(self, node_id: int, *, held: bool = True) -> None:
-        """Let a broker stop or resume copying what others append; for the partitions there are now."""
-        self._call(partial(self._cluster.hold_replication, node_id, held=held))
-
-    def create_topic(
-        self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic."""
-        create = partial(self._cluster.create_topic, name, partitions)
-        self._call(partial(create, replication_factor=replication_factor, configs=configs))
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records."""
-        self._call(partial(self._cluster.delete_topic, name))
-
-    def forget_producers(self, topic: str, partition: int) -> None:
-        """Lose what a partition knows of its producers, as when their ids expire."""
-        self._call(partial(self._cluster.forget_producers, topic, partition))
 
 
 class _ThreadedFaults(Faults):
@@ -579,3 +534,24 @@ class _ThreadedFaults(Faults):
 
     def clear(self) -> None:
         self._call(self._faults.clear)
+
+
+def _broker(model: ModelCluster, node_id: int) -> Broker:
+    found = model.brokers.get(node_id)
+    if found is None:
+        raise LookupError(f"no broker {node_id!r}: node_id must be 1 to {len(model.brokers)}")
+    return found
+
+
+def _topic(model: ModelCluster, name: str) -> Topic:
+    found = model.topics.named(name)
+    if found is None:
+        raise LookupError(f"no topic {name!r}")
+    return found
+
+
+def _partition(model: ModelCluster, topic: str, index: int) -> Partition:
+    found = _topic(model, topic).partition(index)
+    if found is None:
+        raise LookupError(f"no partition {index} of topic {topic!r}")
+    return found

@@ -11,10 +11,9 @@ from aioproducer.testing.certificates import Certificate
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.cluster_security import ClusterSecurity, client_options, client_properties
 from aioproducer.testing.fake_broker.broker import PLAINTEXT
-from aioproducer.testing.fake_broker.security.credentials import Credentials
-from aioproducer.testing.fake_broker.security.sessions import SeenAuthentication
-from aioproducer.testing.listener_certificates import ListenerCertificates
+from aioproducer.testing.fake_broker.security import SeenAuthentication
 
+FoundT = TypeVar("FoundT")
 ResultT = TypeVar("ResultT")
 
 
@@ -34,7 +33,7 @@ class SecuredFakeCluster(abc.ABC):
         Raises:
             RuntimeError: the cluster is not running, or was made without `security`.
         """
-        return self._with_driver(_security)
+        return self._with_driver(lambda driver: _secured(driver.model.settings.security))
 
     @property
     def security_folder(self) -> Path:
@@ -43,7 +42,7 @@ class SecuredFakeCluster(abc.ABC):
         Raises:
             RuntimeError: the cluster is not running, or was made without `security`.
         """
-        return self._with_driver(_certificates).folder
+        return self._with_driver(lambda driver: _secured(driver.certificates).folder)
 
     @property
     def authentications(self) -> list[SeenAuthentication]:
@@ -53,7 +52,7 @@ class SecuredFakeCluster(abc.ABC):
     @property
     def names_asked(self) -> list[str | None]:
         """The last 1,000 names that clients put into the first message of a TLS handshake (SNI), oldest first."""
-        return self._with_driver(lambda driver: list(_certificates(driver).names_asked))
+        return self._with_driver(lambda driver: list(_secured(driver.certificates).names_asked))
 
     def secured_servers(self, listener: str) -> str:
         """`host:port` of every broker's listener of this name, with commas between.
@@ -97,7 +96,7 @@ class SecuredFakeCluster(abc.ABC):
         Raises:
             RuntimeError: the cluster is not running, or was made without `security`.
         """
-        self._with_driver(lambda driver: _credentials(driver).change_password(user, password))
+        self._with_driver(lambda driver: _secured(driver.model.credentials).change_password(user, password))
 
     def delete_user(self, user: str) -> None:
         """Forget a user; sessions that exist go on.
@@ -105,7 +104,7 @@ class SecuredFakeCluster(abc.ABC):
         Raises:
             RuntimeError: the cluster is not running, or was made without `security`.
         """
-        self._with_driver(lambda driver: _credentials(driver).delete_user(user))
+        self._with_driver(lambda driver: _secured(driver.model.credentials).delete_user(user))
 
     def end_sessions(self) -> None:
         """Let every session expire now: clients must authenticate again before anything else (KIP-368)."""
@@ -121,26 +120,13 @@ class SecuredFakeCluster(abc.ABC):
         Raises:
             RuntimeError: the cluster is not running, or was made without `security`.
         """
-        self._with_driver(lambda driver: _certificates(driver).change(certificate, trusted))
+        self._with_driver(lambda driver: _secured(driver.certificates).change(certificate, trusted))
 
 
-def _security(driver: ClusterDriver) -> ClusterSecurity:
-    security = driver.model.settings.security
-    if security is None:
+def _secured(found: FoundT | None) -> FoundT:
+    if found is None:
         raise RuntimeError("this cluster was made without `security`")
-    return security
-
-
-def _certificates(driver: ClusterDriver) -> ListenerCertificates:
-    if driver.certificates is None:
-        raise RuntimeError("this cluster was made without `security`")
-    return driver.certificates
-
-
-def _credentials(driver: ClusterDriver) -> Credentials:
-    if driver.model.credentials is None:
-        raise RuntimeError("this cluster was made without `security`")
-    return driver.model.credentials
+    return found
 
 
 def _addresses(driver: ClusterDriver, listener: str) -> str:

@@ -20,10 +20,10 @@ from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import ProducerState
 from aioproducer._producer.transaction import transactions_of
 from aioproducer._producer.wiring import PartClasses
-from aioproducer._transactions.errors import fenced_error
+from aioproducer._transactions.verdicts import fenced_error
 from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.records import check_topic_name
-from aioproducer.testing._mock.parts import (
+from aioproducer.testing._mock_parts import (
     MockAccumulator,
     MockClient,
     MockCoordinators,
@@ -33,8 +33,8 @@ from aioproducer.testing._mock.parts import (
     MockWaitQueues,
     has_serializers,
 )
-from aioproducer.testing._mock.sent_records import SentRecords
-from aioproducer.testing.cluster_options import checked_topics
+from aioproducer.testing._mock_records import SentRecords
+from aioproducer.testing.fake_broker.settings import checked_topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from aioproducer._producer.arguments import GroupArgument
     from aioproducer._producer.runtime import ProducerRuntime
-    from aioproducer._transactions.prepared import PreparedTransaction
+    from aioproducer._transactions.states import PreparedTransaction
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.records import OffsetAndMetadata, ProducerRecord, TopicPartition
-    from aioproducer.testing._mock.sent_records import Run
+    from aioproducer.testing._mock_records import Run
 
 
 class MockProducer(Producer):  # noqa: PLR0904  # what a test may ask

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.batch_splitter import MOST_CUT_OUT, Range, around, halves, neighbours, uncompressed
+from aioproducer._accumulator.open_batches import BATCHES_BEFORE_GROWTH, BatchSizeLimits
 from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch, RecordDeadline
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY
 from aioproducer._native.delivery import Delivery
@@ -36,7 +37,7 @@ def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[ProducerBatch,
         deliveries.append(delivery)
     core.flush()
     [batch] = core.drain()
-    core.queue().take_from_wire(batch)
+    core.queue().on_wire.remove(batch)
     return batch, deliveries
 
 
@@ -48,6 +49,11 @@ def seal(core: CoreParts, batch: ProducerBatch) -> None:
     """Compress a batch that is on no wire, as sealing does before it gets there."""
     data = compress(CompressionType.GZIP, None, batch.records())
     batch.replace_records(core.pool.replace(batch.chunk, data), len(data), CompressionType.GZIP)
+
+
+def fill(core: CoreParts) -> None:
+    while core.pool.try_lend(1, 1) is not None:
+        pass
 
 
 def decoded(part: ProducerBatch) -> Batch:
@@ -163,22 +169,15 @@ def test_parts_keep_the_sequences_of_their_records() -> None:
     assert sequences(parts) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_parts_get_new_sequences_where_records_are_left_out() -> None:
-    core = CoreParts()
+@pytest.mark.parametrize("idempotent, keeps_sequences", [(True, False), (False, True)])
+def test_parts_have_no_sequence_where_records_are_left_out(*, idempotent: bool, keeps_sequences: bool) -> None:
+    """They get new ones; parts of a batch without idempotence never have one."""
+    core = CoreParts(idempotent=idempotent)
     batch, _ = batch_of(core, records_of(b"0", b"1"))
 
-    parts = core.splitter.split(batch, around(batch, [Range(1, 2)]), keeps_sequences=False)
+    parts = core.splitter.split(batch, halves(batch), keeps_sequences=keeps_sequences)
 
     assert [part.identity for part in parts] == [NO_IDENTITY] * 2
-
-
-def test_parts_of_a_batch_without_idempotence_have_no_sequence() -> None:
-    core = CoreParts(idempotent=False)
-    batch, _ = batch_of(core, records_of(b"0", b"1"))
-
-    parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
-
-    assert [part.is_stamped for part in parts] == [False, False]
 
 
 def test_parts_stand_between_the_batches_before_and_behind() -> None:
@@ -215,8 +214,7 @@ def test_flush_that_waited_for_the_batch_waits_for_its_parts() -> None:
 def test_plain_batch_is_split_when_no_memory_is_left() -> None:
     core = CoreParts(memory=16 * 1024)
     batch, _ = batch_of(core, records_of(b"0", b"1"))
-    while core.pool.try_lend(1, 1) is not None:
-        pass
+    fill(core)
 
     assert len(core.splitter.split(batch, halves(batch), keeps_sequences=True)) == 2
 
@@ -224,8 +222,7 @@ def test_plain_batch_is_split_when_no_memory_is_left() -> None:
 def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
     """At most two batches of the largest size at a time; their memory is returned."""
     core = CoreParts(memory=64 * 1024)
-    while core.pool.try_lend(1, 1) is not None:
-        pass
+    fill(core)
     full = core.pool.lent_bytes
     largest = core.settings.batch_size
     for _ in range(3):
@@ -243,8 +240,7 @@ def test_parts_unpacked_beside_a_full_buffer_are_sealed_again() -> None:
     core = CoreParts(memory=64 * 1024)
     batch, _ = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)
-    while core.pool.try_lend(1, 1) is not None:
-        pass
+    fill(core)
 
     parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
     for part in parts:
@@ -260,8 +256,7 @@ def test_compressed_batch_without_room_to_unpack_stays_whole() -> None:
     core = CoreParts(memory=64 * 1024)
     batch, deliveries = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)
-    while core.pool.try_lend(1, 1) is not None:
-        pass
+    fill(core)
     while core.pool.lend_for_unpacking(1024, 1) is not None:
         pass
     before = bytes(batch.records())
@@ -377,3 +372,47 @@ def test_parts_keep_deadlines_and_records_set_apart() -> None:
 
 def places(deliveries: list[Delivery], position: int) -> tuple[object, int]:
     return deliveries[position]._batch_result, deliveries[position]._position
+
+
+# Smaller batches of topics whose batches were refused as too large
+
+BATCH_SIZE = 256 * 1024
+
+
+def acknowledge(limits: BatchSizeLimits, batches: int) -> None:
+    for _ in range(batches):
+        limits.acknowledged("t")
+
+
+def test_topic_never_refused_has_the_batch_size() -> None:
+    limits = BatchSizeLimits(BATCH_SIZE)
+    acknowledge(limits, 10)
+
+    assert (limits.of("t"), len(limits.by_topic)) == (BATCH_SIZE, 0)
+
+
+def test_refusal_halves_the_limit() -> None:
+    limits = BatchSizeLimits(BATCH_SIZE)
+    for _ in range(5):
+        limits.refused("t", BATCH_SIZE)
+
+    assert (limits.of("t"), limits.of("other")) == (BATCH_SIZE // 2, BATCH_SIZE)
+
+    limits.refused("t", BATCH_SIZE // 2)
+
+    assert limits.of("t") == BATCH_SIZE // 4
+
+
+def test_limit_grows_with_acknowledged_batches() -> None:
+    limits = BatchSizeLimits(BATCH_SIZE)
+    limits.refused("t", BATCH_SIZE)
+    acknowledge(limits, BATCHES_BEFORE_GROWTH - 1)
+    limits.refused("t", BATCH_SIZE)
+    acknowledge(limits, BATCHES_BEFORE_GROWTH - 1)
+    assert limits.of("t") == BATCH_SIZE // 2
+
+    acknowledge(limits, 1)
+    assert limits.of("t") == int(BATCH_SIZE // 2 * 1.05)
+
+    acknowledge(limits, 20 * BATCHES_BEFORE_GROWTH)
+    assert (limits.of("t"), len(limits.by_topic)) == (BATCH_SIZE, 0)

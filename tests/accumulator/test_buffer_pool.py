@@ -14,18 +14,18 @@ TOTAL = 64 * 1024
 BATCH = 8 * 1024
 
 
-class Returns:
-    def __init__(self) -> None:
-        self.count = 0
-
-    def note(self) -> None:
-        self.count += 1
-
-
 def pool_of(total: int = TOTAL, *, nodes: tuple[int, ...] = (), batch_size: int = BATCH) -> BufferPool:
-    pool = BufferPool(total, batch_size, on_return=Returns().note)
+    pool = BufferPool(total, batch_size, on_return=lambda: None)
     pool.set_nodes(nodes)
     return pool
+
+
+def awaited_pool() -> tuple[BufferPool, list[str]]:
+    """A pool for which records wait, and a note for each time that memory came back."""
+    returns: list[str] = []
+    pool = BufferPool(TOTAL, BATCH, on_return=lambda: returns.append("memory"))
+    pool.is_awaited = True
+    return pool, returns
 
 
 def lend(pool: BufferPool, size: int, node_id: int | None = None) -> Chunk:
@@ -34,11 +34,11 @@ def lend(pool: BufferPool, size: int, node_id: int | None = None) -> Chunk:
     return chunk
 
 
-def take_all(pool: BufferPool, node_id: int, size: int = SMALLEST_CHUNK) -> int:
+def take_all(pool: BufferPool, node_id: int | None, *, may_use_common: bool = True) -> int:
     """Lend to one node until nothing is left for it; the bytes it got."""
     taken = 0
-    while pool.try_lend(size, node_id) is not None:
-        taken += size
+    while pool.try_lend(SMALLEST_CHUNK, node_id, may_use_common=may_use_common) is not None:
+        taken += SMALLEST_CHUNK
     return taken
 
 
@@ -83,18 +83,16 @@ def test_chunk_given_back_is_used_again() -> None:
 
 def test_chunk_that_a_transport_still_reads_is_not_lent_again() -> None:
     """The chunk's bytes count until its last view is gone; then the pool is notified."""
-    returns = Returns()
-    pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
-    pool.is_awaited = True
+    pool, returns = awaited_pool()
     chunk = lend(pool, 2048)
     view = memoryview(chunk)[10:20]
 
     pool.give_back(chunk)
-    assert (pool.lent_bytes, returns.count) == (2048, 0)
+    assert (pool.lent_bytes, len(returns)) == (2048, 0)
     assert lend(pool, 2048) is not chunk
     view.release()
 
-    assert (pool.lent_bytes, returns.count) == (2048, 1)
+    assert (pool.lent_bytes, len(returns)) == (2048, 1)
     assert lend(pool, 2048) is chunk
 
 
@@ -117,26 +115,17 @@ def test_large_chunk_is_freed_at_once() -> None:
     assert (pool.free_bytes, pool.unallocated_bytes) == (0, TOTAL)
 
 
-def test_free_chunks_of_other_sizes_make_way() -> None:
+@pytest.mark.parametrize("size", [TOTAL, BATCH])
+def test_free_chunks_of_other_sizes_make_way(size: int) -> None:
+    """No more of them than must."""
     pool = pool_of()
     for chunk in [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]:
         pool.give_back(chunk)
     assert pool.free_bytes == TOTAL
 
-    lend(pool, TOTAL)
+    lend(pool, size)
 
-    assert (pool.free_bytes, pool.lent_bytes, pool.unallocated_bytes) == (0, TOTAL, 0)
-
-
-def test_no_more_free_chunks_make_way_than_must() -> None:
-    pool = pool_of()
-    small = [lend(pool, SMALLEST_CHUNK) for _ in range(TOTAL // SMALLEST_CHUNK)]
-    for chunk in small:
-        pool.give_back(chunk)
-
-    lend(pool, BATCH)
-
-    assert pool.free_bytes == TOTAL - BATCH
+    assert (pool.free_bytes, pool.lent_bytes, pool.unallocated_bytes) == (TOTAL - size, size, 0)
 
 
 def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
@@ -154,14 +143,12 @@ def test_shared_chunk_is_back_when_every_part_gave_it_back() -> None:
 
 
 def test_compressed_batch_gives_back_what_it_no_longer_needs() -> None:
-    returns = Returns()
-    pool = BufferPool(TOTAL, BATCH, on_return=returns.note)
-    pool.is_awaited = True
+    pool, returns = awaited_pool()
     chunk = lend(pool, BATCH)
 
     smaller = pool.replace(chunk, b"compressed")
 
-    assert (bytes(smaller), pool.lent_bytes, pool.free_bytes, returns.count) == (b"compressed", 10, BATCH, 1)
+    assert (bytes(smaller), pool.lent_bytes, pool.free_bytes, len(returns)) == (b"compressed", 10, BATCH, 1)
     pool.give_back(smaller)
     assert (pool.lent_bytes, pool.free_bytes) == (0, BATCH)
 
@@ -194,22 +181,13 @@ def test_single_node_may_take_everything() -> None:
 @pytest.mark.parametrize("node_id", [None, 9], ids=["no leader", "leads nothing in use"])
 def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | None) -> None:
     """A reserve belongs to a node that leads topics in use."""
-    pool = pool_of(nodes=(1, 2))
-    taken = 0
-    while pool.try_lend(SMALLEST_CHUNK, node_id) is not None:
-        taken += SMALLEST_CHUNK
-
-    assert taken == TOTAL * 3 // 4
+    assert take_all(pool_of(nodes=(1, 2)), node_id) == TOTAL * 3 // 4
 
 
 def test_claimed_common_memory_leaves_a_node_its_reserve() -> None:
     pool = pool_of(nodes=(1, 2))
 
-    taken = 0
-    while pool.try_lend(SMALLEST_CHUNK, 1, may_use_common=False) is not None:
-        taken += SMALLEST_CHUNK
-
-    assert taken == TOTAL // 8
+    assert take_all(pool, 1, may_use_common=False) == TOTAL // 8
     assert pool.try_lend(SMALLEST_CHUNK, None, may_use_common=False) is None
 
 
@@ -344,9 +322,8 @@ TestBoundHoldsInAnyOrderOfUse = AnyUse.TestCase
 
 def test_shared_chunk_is_exchanged_for_one_holder_alone() -> None:
     """The shared chunk stays for the other parts, and both count; without room for both nothing happens."""
-    pool = BufferPool(4096, 2048, on_return=lambda: None)
-    chunk = pool.try_lend(2048, None)
-    assert chunk is not None
+    pool = pool_of(4096, batch_size=2048)
+    chunk = lend(pool, 2048)
     pool.share(chunk, 2)
 
     own = pool.replace(chunk, bytes(500))
@@ -358,9 +335,8 @@ def test_shared_chunk_is_exchanged_for_one_holder_alone() -> None:
 
 
 def test_shared_chunk_is_not_exchanged_without_room() -> None:
-    pool = BufferPool(2048, 2048, on_return=lambda: None)
-    chunk = pool.try_lend(2048, None)
-    assert chunk is not None
+    pool = pool_of(2048, batch_size=2048)
+    chunk = lend(pool, 2048)
     pool.share(chunk, 2)
 
     assert pool.replace(chunk, bytes(500)) is None

@@ -7,35 +7,9 @@ from hypothesis import strategies as st
 from aioproducer._accumulator.flush_generations import FlushGenerations
 
 
-class Finished:
-    def __init__(self) -> None:
-        self.count = 0
-
-    def note(self) -> None:
-        self.count += 1
-
-
-def test_flush_with_nothing_to_wait_for_is_finished_at_once() -> None:
-    generations = FlushGenerations(Finished().note)
-
-    assert generations.is_finished(generations.close())
-
-
-def test_flush_waits_for_what_was_accepted_before_it() -> None:
-    generations = FlushGenerations(Finished().note)
-    first, second = generations.enter(), generations.enter()
-    closed = generations.close()
-
-    generations.leave(second)
-    assert not generations.is_finished(closed)
-    generations.leave(first)
-
-    assert generations.is_finished(closed)
-
-
 def test_later_records_neither_prolong_nor_end_a_flush() -> None:
     """Two plain counters of accepted and finished records could not tell them apart."""
-    generations = FlushGenerations(Finished().note)
+    generations = FlushGenerations(lambda: None)
     earlier = generations.enter()
     closed = generations.close()
     later = generations.enter()
@@ -49,19 +23,9 @@ def test_later_records_neither_prolong_nor_end_a_flush() -> None:
     assert not generations.is_finished(still_later)
 
 
-def test_flush_waits_for_earlier_flushes_too() -> None:
-    generations = FlushGenerations(Finished().note)
-    earlier = generations.enter()
-    generations.close()
-
-    assert not generations.is_finished(generations.close())
-    generations.leave(earlier)
-    assert generations.is_finished(1)
-
-
 def test_split_batch_is_waited_for_until_its_last_part() -> None:
     """The parts belong to the generation of their batch, also after later flushes."""
-    generations = FlushGenerations(Finished().note)
+    generations = FlushGenerations(lambda: None)
     batch = generations.enter()
     closed = generations.close()
 
@@ -74,21 +38,21 @@ def test_split_batch_is_waited_for_until_its_last_part() -> None:
 
 
 def test_end_of_a_generation_is_notified_once() -> None:
-    finished = Finished()
-    generations = FlushGenerations(finished.note)
+    ended: list[str] = []
+    generations = FlushGenerations(lambda: ended.append("ended"))
     generations.is_awaited = True
-    units = [generations.enter() for _ in range(3)]
-
-    told = []
+    *units, last = [generations.enter() for _ in range(3)]
     for unit in units:
         generations.leave(unit)
-        told.append(finished.count)
+    assert ended == []
 
-    assert told == [0, 0, 1]
+    generations.leave(last)
+
+    assert ended == ["ended"]
 
 
 def test_unit_cannot_end_twice() -> None:
-    generations = FlushGenerations(Finished().note)
+    generations = FlushGenerations(lambda: None)
     unit = generations.enter()
     generations.leave(unit)
 
@@ -97,7 +61,7 @@ def test_unit_cannot_end_twice() -> None:
 
 
 def test_unfinished_counts_all_generations() -> None:
-    generations = FlushGenerations(Finished().note)
+    generations = FlushGenerations(lambda: None)
     generations.enter()
     generations.close()
     generations.enter()
@@ -107,7 +71,8 @@ def test_unfinished_counts_all_generations() -> None:
 
 @given(st.lists(st.sampled_from(["accept", "end oldest", "end newest", "flush"]), max_size=60))
 def test_every_flush_ends_with_the_last_of_its_own_work(steps: list[str]) -> None:
-    generations = FlushGenerations(Finished().note)
+    """And with the last of earlier flushes' work; at once if there is none."""
+    generations = FlushGenerations(lambda: None)
     work: list[int] = []
     for step in steps:
         if step == "accept":

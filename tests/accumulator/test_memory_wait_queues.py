@@ -1,15 +1,142 @@
-"""Among queues for memory the earliest call is tried first, and none is forgotten."""
+"""A wait queue serves in call order; among queues for memory the earliest call is first, and none is forgotten."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.memory_wait_queues import QueueOwner
-from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._accumulator.partition_queue import RecordDeadline
+from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
+from aioproducer._accumulator.wait_queues import QueueOwner
 from aioproducer._native.append import TopicInfo
-from aioproducer.errors import InvalidPartitionError
-from tests.fakes.core_parts import CoreParts
-from tests.fakes.memory_queue import CHUNK, Queue, full
+from aioproducer._native.delivery import BatchResult
+from aioproducer._timing.timers import TimerHeap
+from aioproducer.errors import BufferTimeoutError, InvalidPartitionError, MetadataTimeoutError, Outcome
+from tests.fakes.core_parts import CHUNK, CoreParts, Queue, full
+
+
+def record(number: int = 0) -> WaitingRecord:
+    result = BatchResult(None, None)  # type: ignore[arg-type]  # it is never awaited
+    made = WaitingRecord("t", result, timestamp=number, size=10, called_at=0.0)
+    made.value = b"v"
+    return made
+
+
+def queue_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
+    queue, records = WaitQueue(), [record(number) for number in range(count)]
+    for each in records:
+        queue.join(each)
+    return queue, records
+
+
+def test_record_that_leaves_from_the_middle_is_passed_over() -> None:
+    queue, records = queue_of(5)
+
+    queue.leave(records[2])
+    queue.leave(records[0])
+
+    assert list(queue) == [records[1], records[3], records[4]]
+    assert (len(queue), records[2].is_waiting, records[1].is_waiting) == (3, False, True)
+
+
+def test_queue_may_be_left_during_iteration() -> None:
+    queue, _ = queue_of(10)
+
+    for each in queue:
+        queue.leave(each)
+
+    assert list(queue) == []
+
+
+def test_unwatched_queue_cancels_its_timer() -> None:
+    queue, timers = WaitQueue(), TimerHeap(lambda _: None)
+    queue.timer = timers.schedule(1.0, lambda _: None)
+
+    queue.stop_watching()
+    queue.stop_watching()
+
+    assert len(timers) == 0
+
+
+def test_record_lets_its_content_go() -> None:
+    waited = record()
+    waited.key, waited.headers, waited.choose_partition = b"k", (("h", b"v"),), lambda: 0
+    names = ("value", "key", "headers", "choose_partition")
+    assert all(getattr(waited, name) is not None for name in names)
+
+    waited.forget_content()
+
+    assert [getattr(waited, name) for name in names] == [None] * 4
+
+
+@given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
+def test_queue_behaves_like_a_list_with_removal(steps: list[int | None]) -> None:
+    queue, expected = WaitQueue(), list[WaitingRecord]()
+    for step in steps:
+        if step is None:
+            expected.append(record())
+            queue.join(expected[-1])
+        elif expected:
+            queue.leave(expected.pop(step % len(expected)))
+
+        assert queue.first() is (expected[0] if expected else None)
+        assert (list(queue), len(queue)) == (expected, len(expected))
+
+
+# Records with deadlines of their own
+
+
+def wait(core: CoreParts, *, topic: str = "t", deadline_s: float = 2.0) -> WaitingRecord:
+    return core.wait_in_queue(topic=topic, deadline=RecordDeadline(deadline_s, core.now + deadline_s))
+
+
+def fill(core: CoreParts) -> None:
+    while core.pool.try_lend(1, None) is not None or core.pool.try_lend(1, 1) is not None:
+        pass
+
+
+@pytest.mark.parametrize("topic, kind", [("t", BufferTimeoutError), ("unknown", MetadataTimeoutError)])
+def test_record_leaves_its_queue_at_its_deadline(topic: str, kind: type[Exception]) -> None:
+    """One before it, which may wait longer, goes on waiting."""
+    core = CoreParts()
+    fill(core)
+    patient, record = core.wait_in_queue(topic=topic), wait(core, topic=topic)
+
+    core.pass_time(1.999)
+    assert core.failed == []
+    core.pass_time(0.001)
+
+    [(failed, error)] = core.failed
+    assert (failed, type(error), error.outcome, error.elapsed_s) == (record, kind, Outcome.NOT_WRITTEN, 2.0)
+    assert "deadline=2" in str(error)
+    assert (patient.is_waiting, core.wait_queues.records) == (True, 1)
+
+
+def test_record_that_was_withdrawn_leaves_no_timer() -> None:
+    core = CoreParts()
+    fill(core)
+    record = wait(core)
+    before = len(core.timers)
+
+    core.wait_queues.withdraw(record)
+
+    assert len(core.timers) == before - 1
+
+
+def test_record_that_finds_room_keeps_its_deadline_in_its_batch() -> None:
+    core = CoreParts(leaders=())
+    record = core.wait_in_queue(deadline=RecordDeadline(2.0, core.now + 2.0))
+    core.pass_time(1.0)
+
+    core.lead([1])
+
+    batch = core.queue().open_batch
+    assert batch is not None
+    assert record.delivery._batch_result is batch.result
+    assert batch.first_deadline == pytest.approx(1002.0)
+    core.pass_time(1.01)
+    assert core.failed == []
+    assert core.accumulator.deadlines.take_due() == [core.queue()]
+
 
 # Places
 

@@ -307,18 +307,14 @@ def test_ready_undrained_batch_is_closed_in_time() -> None:
 
 def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
     core = CoreParts(delivery_timeout_s=100)
-    fresh = opened_at_now(core)
+    core.send()
+    fresh = opened(core)
 
     core.open_batches.close_if_apart(core.queue().slot, core.now - 9)
     assert core.queue().open_batch is fresh
     core.open_batches.close_if_apart(core.queue().slot, core.now - 11)
 
     assert core.queue().open_batch is None
-
-
-def opened_at_now(core: CoreParts) -> ProducerBatch:
-    core.send()
-    return opened(core)
 
 
 # Keyless records
@@ -343,8 +339,6 @@ def test_opening_a_batch_is_notified() -> None:
     assert core.events.opened == [core.queue()]
 
 
-# What open batches refuse, what limits them, and how they are counted
-
 # Refusals
 
 
@@ -355,15 +349,7 @@ def test_partition_that_the_topic_does_not_have_is_refused() -> None:
         core.send(partition=2)
 
     assert (refused.value.outcome, refused.value.partition) == (Outcome.NOT_WRITTEN, 2)
-
-
-def test_refused_partition_has_brokers_asked_again() -> None:
-    core = CoreParts(leaders=(1, 1))
-
-    with pytest.raises(InvalidPartitionError):
-        core.send(partition=2)
-
-    assert core.events.unknown == ["t"]
+    assert core.events.unknown == ["t"]  # brokers are asked again
 
 
 def test_record_that_no_batch_can_hold_is_refused() -> None:

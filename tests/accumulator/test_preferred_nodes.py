@@ -5,14 +5,12 @@ from types import MappingProxyType
 
 import pytest
 
-from aioproducer._accumulator.preferred_nodes import PreferredNodes
-from aioproducer._accumulator.topic_partitions import TopicPartitions
+from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
 from aioproducer._native.append import OpenPartition
 from aioproducer._native.delivery import Delivery
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster
-from tests.fakes.core_parts import CoreParts, cluster_of
-from tests.fakes.partitions_followed import in_use
+from tests.fakes.core_parts import CoreParts, cluster_of, in_use
 
 RACKS = {1: "a", 2: "b", 3: "a"}
 
@@ -31,12 +29,12 @@ def chosen(partitions: TopicPartitions, times: int = 200) -> Counter[int]:
     return Counter(partitions.choose(partitions.topics["t"], 0.0) for _ in range(times))
 
 
-def nobody_waits(slot: OpenPartition) -> bool:
+def has_no_waiters(slot: OpenPartition) -> bool:
     return not slot.waiting_count
 
 
 def candidates(partitions: TopicPartitions) -> set[int]:
-    return {slot.partition for slot in partitions.candidates(partitions.topics["t"], 16, nobody_waits)}
+    return {slot.partition for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)}
 
 
 def partition_of(delivery: Delivery) -> int:
@@ -144,20 +142,11 @@ def test_node_with_overdue_batches_gets_no_keyless_records() -> None:
     assert candidates(core.accumulator.partitions) == {1, 2}
 
 
-def test_node_that_drains_gets_keyless_records_again() -> None:
+@pytest.mark.parametrize("before_s", [0.9, 1.0], ids=["available", "unavailable"])
+def test_time_begins_again_when_a_node_drains(before_s: float) -> None:
     core = core_with_timeout()
     core.send(partition=0)
-    wait(core, 1, 1.0)
-
-    core.accumulator.drain(1, 1, core.now)
-
-    assert set(chosen(core.accumulator.partitions)) == {0, 1, 2}
-
-
-def test_time_begins_again_when_a_node_drains() -> None:
-    core = core_with_timeout()
-    core.send(partition=0)
-    wait(core, 1, 0.9)
+    wait(core, 1, before_s)
 
     core.accumulator.drain(1, 1, core.now)
 

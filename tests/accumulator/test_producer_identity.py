@@ -10,6 +10,7 @@ from aioproducer._accumulator.producer_identity import (
     QUIET_TOO_LONG_S,
     REMEMBERED,
     IdempotentPartitionIdentity,
+    PartitionIdentity,
     ProducerIdentity,
 )
 from aioproducer._accumulator.record_batch_header import MAX_SEQUENCE, NO_IDENTITY, BatchIdentity
@@ -33,6 +34,19 @@ def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) ->
     batch.identity, batch.order = identity, order
     assert batch.state is BatchState.ON_WIRE
     return batch
+
+
+def change(partition: PartitionIdentity) -> None:
+    """Take another epoch."""
+    partition.begin_change()
+    partition.finish_change()
+
+
+def confirmed() -> IdempotentPartitionIdentity:
+    """A partition one batch of which was acknowledged, on connection 1."""
+    partition = IdempotentPartitionIdentity(producer_of())
+    partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
+    return partition
 
 
 @pytest.mark.parametrize("producer_id", [0, 7, 2**63 - 1], ids=["the first ever given", "usual", "the last"])
@@ -93,8 +107,9 @@ def test_without_idempotence_nothing_is_stamped_or_waits() -> None:
 # Confirmation
 
 
-def test_connection_is_confirmed_by_an_acknowledged_batch() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
+@pytest.mark.parametrize("producer_id", [7, 0])
+def test_connection_is_confirmed_by_an_acknowledged_batch(producer_id: int) -> None:
+    partition = IdempotentPartitionIdentity(producer_of(producer_id))
     batch = batch_of(partition.stamp(1), connection=3)
     assert not partition.is_confirmed(3, NOW)
 
@@ -104,23 +119,13 @@ def test_connection_is_confirmed_by_an_acknowledged_batch() -> None:
     assert not partition.is_confirmed(4, NOW)
 
 
-def test_producer_id_zero_is_confirmed_too() -> None:
-    partition = IdempotentPartitionIdentity(producer_of(0))
-    batch = batch_of(partition.stamp(1))
-
-    partition.acknowledge(batch, 0, NOW)
-
-    assert partition.is_confirmed(1, NOW)
-
-
 def test_no_connection_is_never_confirmed() -> None:
     assert not IdempotentPartitionIdentity(producer_of()).is_confirmed(0, NOW)
 
 
 def test_doubt_ends_the_confirmation() -> None:
     """An error response, a lost connection and another leader each cause doubt."""
-    partition = IdempotentPartitionIdentity(producer_of())
-    partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
+    partition = confirmed()
 
     partition.require_confirmation()
 
@@ -128,31 +133,21 @@ def test_doubt_ends_the_confirmation() -> None:
 
 
 def test_confirmation_ends_after_hours_of_silence() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
-    partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
+    partition = confirmed()
 
     assert partition.is_confirmed(1, NOW + QUIET_TOO_LONG_S - 1)
     assert not partition.is_confirmed(1, NOW + QUIET_TOO_LONG_S)
 
 
-def test_acknowledgement_under_an_old_epoch_confirms_nothing() -> None:
+@pytest.mark.parametrize("is_late", [True, False])
+def test_acknowledgement_under_an_old_epoch_confirms_nothing(*, is_late: bool) -> None:
     partition = IdempotentPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
-    partition.begin_change()
-    partition.finish_change()
-
-    partition.acknowledge(old, 0, NOW)
-
-    assert not partition.is_confirmed(1, NOW)
-
-
-def test_late_acknowledgement_does_not_confirm_a_new_epoch() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
-    old = batch_of(partition.stamp(1))
+    steps = [partition.finish_change, lambda: partition.acknowledge(old, 0, NOW)]
     partition.begin_change()
 
-    partition.acknowledge(old, 0, NOW)
-    partition.finish_change()
+    for step in steps if is_late else reversed(steps):
+        step()
 
     assert not partition.is_confirmed(1, NOW)
 
@@ -254,8 +249,7 @@ def test_trouble_of_one_partition_does_not_touch_another() -> None:
     troubled.stamp(1)
     calm.stamp(2)
 
-    troubled.begin_change()
-    troubled.finish_change()
+    change(troubled)
 
     assert (calm.can_stamp, calm.stamp(1)) == (True, BatchIdentity(7, 0, 2))
 
@@ -265,8 +259,7 @@ def test_new_epochs_are_above_every_one_used() -> None:
     partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
     for partition in partitions:
         partition.stamp(1)
-        partition.begin_change()
-        partition.finish_change()
+        change(partition)
 
     assert [partition.epoch for partition in partitions] == [1, 2, 3]
 
@@ -275,8 +268,7 @@ def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
     partition = IdempotentPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     partition.acknowledge(batch, 10, NOW)
-    partition.begin_change()
-    partition.finish_change()
+    change(partition)
     later = batch_of(partition.stamp(1))
 
     partition.acknowledge(later, 11, NOW)
@@ -290,8 +282,7 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     partition = IdempotentPartitionIdentity(producer)
     partition.stamp(1)
     for _ in range(2):
-        partition.begin_change()
-        partition.finish_change()
+        change(partition)
     assert (producer.is_missing, partition.can_stamp) == (True, False)
 
     producer.assign(8, 0)
@@ -307,8 +298,7 @@ def test_untroubled_partition_keeps_an_abandoned_producer_id() -> None:
     assert partition.stamp(1) == BatchIdentity(7, 0, 1)
     producer.assign(8, 0)
 
-    partition.begin_change()
-    partition.finish_change()
+    change(partition)
 
     assert partition.stamp(1) == BatchIdentity(8, 0, 0)
 
@@ -344,8 +334,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
         if producer.is_missing:
             producer.assign((producer.producer_id or 7) + len(given_out) + 1, 0)
         if records is None and partition.producer_id is not None:
-            partition.begin_change()
-            partition.finish_change()
+            change(partition)
         elif records is not None:
             identity = partition.stamp(records)
             used = {(number, *identity[:2], identity.base_sequence + index) for index in range(records)}

@@ -16,10 +16,15 @@ def partition(number: int, leader_id: int | None = 1) -> PartitionQueue:
     return queue
 
 
-def test_partitions_are_taken_in_the_order_they_became_ready() -> None:
+def two_ready() -> tuple[ReadyNodes, PartitionQueue, PartitionQueue]:
     ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
     ready.add(first)
     ready.add(second)
+    return ready, first, second
+
+
+def test_partitions_are_taken_in_the_order_they_became_ready() -> None:
+    ready, first, second = two_ready()
 
     assert [ready.take_first(1) for _ in range(3)] == [first, second, None]
 
@@ -34,9 +39,7 @@ def test_partition_stands_in_its_queue_once() -> None:
 
 
 def test_partition_offered_again_goes_to_the_end() -> None:
-    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
-    ready.add(first)
-    ready.add(second)
+    ready, first, second = two_ready()
 
     taken = ready.take_first(1)
     assert taken is first
@@ -46,9 +49,7 @@ def test_partition_offered_again_goes_to_the_end() -> None:
 
 
 def test_partition_without_room_in_a_request_keeps_its_turn() -> None:
-    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
-    ready.add(first)
-    ready.add(second)
+    ready, first, second = two_ready()
     ready.take_first(1)
 
     ready.offer_first(first)
@@ -115,7 +116,7 @@ def topics_asked_for(core: CoreParts) -> set[str]:
 
 
 def end_batch(core: CoreParts, partition: int) -> None:
-    core.queue(partition).remove(core.queue(partition).queued[0])
+    core.queue(partition).queued.popleft()
 
 
 @pytest.mark.parametrize("partitions", [1, 50])
@@ -137,6 +138,7 @@ def test_turn_looks_at_one_partition_of_a_topic(partitions: int, monkeypatch: py
 
 @pytest.mark.parametrize("last", [0, 1, 2])
 def test_topic_is_asked_for_while_any_partition_has_records(last: int) -> None:
+    """Not for records that were too late, or whose topic is gone: else metadata would be asked for without end."""
     core = leaderless(3)
     for partition in {0, 1, 2} - {last}:
         end_batch(core, partition)

@@ -3,8 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._protocol.compression import CompressionType
 from tests.fakes.core_parts import CoreParts, sequences, values
 
@@ -115,14 +117,6 @@ def test_open_batch_is_closed_when_it_is_drained() -> None:
     assert core.send()._batch_result is not first._batch_result
 
 
-def test_open_batch_is_closed_on_request() -> None:
-    core = CoreParts()
-    first = core.send()
-    core.accumulator.close_open(core.queue())
-
-    assert [batch.result for batch in core.queue().queued] == [first._batch_result]
-
-
 # Nothing is scanned
 
 
@@ -158,18 +152,6 @@ def test_partition_without_a_leader_waits_and_is_named() -> None:
 
     assert core.accumulator.leaderless_topics == set()
     assert partitions(core.drain(node_id=2)) == [0]
-
-
-def test_leaderless_partition_without_batches_is_dropped() -> None:
-    """Records that were too late, or whose topic is gone, do not keep it: else metadata would be asked for forever."""
-    core = CoreParts(leaders=(-1,))
-    close_one(core)
-    core.queue().remove(core.queue().queued[0])
-    core.accumulator.withdraw_idle()
-
-    assert core.accumulator.leaderless_topics == set()
-    close_one(core)
-    assert core.accumulator.leaderless_topics == {"t"}
 
 
 def test_new_leader_ends_the_backoff() -> None:
@@ -274,7 +256,7 @@ def test_batch_that_ended_while_sealed_gives_memory_back() -> None:
     close_one(core)
     core.drain()
     [batch] = core.accumulator.take_unsealed()
-    core.queue().remove(batch)
+    core.queue().queued.remove(batch)
     batch.move_to(BatchState.DONE)
 
     core.accumulator.sealed(batch, b"late")
@@ -372,3 +354,115 @@ def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None
     left = [batch for _, batches in core.accumulator.unfinished() for batch in batches]
     assert (left, core.accumulator.ready.node_ids) == ([], [])
     assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
+
+
+# Deadlines
+
+TIMEOUT_S = 120.0
+
+
+def overdue(core: CoreParts) -> list[ProducerBatch]:
+    deadlines = core.accumulator.deadlines
+    found = []
+    for queue in deadlines.take_due():
+        core.accumulator.close_overdue(queue, core.now)
+        found += deadlines.overdue(queue, core.now)
+        for batch in found:
+            queue.queued.remove(batch)
+        deadlines.watch_again(queue)
+    return found
+
+
+def test_batch_is_due_when_its_oldest_record_is() -> None:
+    core = CoreParts()
+    delivery = core.send()
+    core.pass_time(1)
+    core.send()
+
+    core.pass_time(TIMEOUT_S - 1.001)
+    assert overdue(core) == []
+    core.pass_time(0.001)
+
+    assert [batch.result for batch in overdue(core)] == [delivery._batch_result]
+
+
+def test_partition_is_looked_at_again_for_the_batches_behind() -> None:
+    core = CoreParts()
+    core.send()
+    core.flush()
+    core.acknowledge(core.drain()[0])
+    core.pass_time(60)
+    later = core.send()
+
+    core.pass_time(60)
+    assert overdue(core) == []
+    core.pass_time(60)
+
+    assert [batch.result for batch in overdue(core)] == [later._batch_result]
+
+
+def test_every_batch_of_a_partition_has_its_deadline() -> None:
+    core = CoreParts()
+    for _ in range(3):
+        core.send()
+        core.flush()
+        core.pass_time(10)
+    core.pass_time(TIMEOUT_S - 30)
+
+    found = [len(overdue(core))]
+    for _ in range(2):
+        core.pass_time(10)
+        found.append(len(overdue(core)))
+
+    assert found == [1, 1, 1]
+
+
+def test_batch_on_the_wire_is_due_too() -> None:
+    core = CoreParts()
+    core.send()
+    core.flush()
+    [batch] = core.drain()
+    core.pass_time(TIMEOUT_S)
+    deadlines = core.accumulator.deadlines
+    [queue] = deadlines.take_due()
+
+    assert deadlines.overdue(queue, core.now) == [batch]
+    batch.is_abandoned = True
+    assert deadlines.overdue(queue, core.now) == []
+
+
+def test_partition_with_many_batches_has_one_timer() -> None:
+    core = CoreParts()
+    for _ in range(20):
+        core.send()
+        core.open_batches.close(core.queue())
+
+    assert len(core.timers) == 2
+
+
+def test_record_called_earlier_brings_the_timer_forward() -> None:
+    core = CoreParts()
+    core.send()
+    [batch] = [core.queue().open_batch]
+    assert batch is not None
+    batch.called_at -= 50
+
+    core.accumulator.deadlines.watch(batch)
+    core.pass_time(TIMEOUT_S - 50)
+
+    assert overdue(core) == [batch]
+
+
+def test_idle_partition_is_not_watched() -> None:
+    core = CoreParts()
+    core.send()
+    core.pass_time(TIMEOUT_S)
+    overdue(core)
+
+    assert (core.queue().is_empty, len(core.timers), overdue(core)) == (True, 0, [])
+
+
+def test_runtime_has_a_method_for_each_event() -> None:
+    events = {name for name in vars(ProducerEvents) if not name.startswith("_")}
+    assert events
+    assert events <= set(dir(ProducerRuntime))

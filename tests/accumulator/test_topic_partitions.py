@@ -13,8 +13,14 @@ from aioproducer._native.delivery import Delivery
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
-from tests.fakes.core_parts import CoreParts, cluster_of
-from tests.fakes.partitions_followed import in_use, use_all
+from tests.fakes.core_parts import CoreParts, Moves, cluster_of, in_use, use_all
+
+
+def following(*arguments: object, **options: object) -> tuple[TopicPartitions, Moves]:
+    """Partitions that follow the cluster of these leaders."""
+    partitions, moves = in_use()
+    partitions.update(cluster_of(*arguments, **options))
+    return partitions, moves
 
 
 def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> Counter[int]:
@@ -39,8 +45,7 @@ def test_topic_without_partitions_is_not_usable() -> None:
 
 
 def test_leader_is_set_when_it_changes_and_only_then() -> None:
-    partitions, moves = in_use()
-    partitions.update(cluster_of((1, -1)))
+    partitions, moves = following((1, -1))
     use_all(partitions)
     partitions.update(cluster_of((1, -1), epoch=1))
     partitions.update(cluster_of((2, 3), epoch=2))
@@ -50,13 +55,12 @@ def test_leader_is_set_when_it_changes_and_only_then() -> None:
 
 
 def test_leaders_are_the_nodes_that_lead_something() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((1, 1, 2)))
-    assert set(partitions.leaders) == {1, 2}
+    partitions, _ = following((0, 0, 2))
+    assert set(partitions.leaders) == {0, 2}
 
-    partitions.update(cluster_of((1, 1, 1), epoch=1))
+    partitions.update(cluster_of((0, 0, 0), epoch=1))
 
-    assert set(partitions.leaders) == {1}
+    assert set(partitions.leaders) == {0}
 
 
 def test_leader_that_left_the_cluster_counts_as_none() -> None:
@@ -72,8 +76,7 @@ def test_leader_that_left_the_cluster_counts_as_none() -> None:
 
 
 def test_partitions_that_join_keep_those_that_were_there() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((1,)))
+    partitions, _ = following((1,))
     first = partitions.queue(TopicPartition("t", 0))
 
     partitions.update(cluster_of((1, 2, 1)))
@@ -92,10 +95,8 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
 
     partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
     assert (first.leader_id, set(partitions.leaders)) == (None, set())
-    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (
-        True,
-        1,
-    )  # records wait for metadata
+    # records wait for metadata
+    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (True, 1)
     partitions.update(known)
 
     assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)
@@ -108,8 +109,7 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
 
 
 def test_keyless_records_are_spread_over_all_partitions() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((1, 2, 3, 1)))
+    partitions, _ = following((1, 2, 3, 1))
 
     counts = chosen(partitions, partitions.topics["t"], 400)
 
@@ -118,8 +118,7 @@ def test_keyless_records_are_spread_over_all_partitions() -> None:
 
 
 def test_leaderless_partition_is_not_chosen_while_others_lead() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((-1, 2, -1)))
+    partitions, _ = following((-1, 2, -1))
 
     assert set(chosen(partitions, partitions.topics["t"])) == {1}
 
@@ -127,8 +126,7 @@ def test_leaderless_partition_is_not_chosen_while_others_lead() -> None:
 @pytest.mark.parametrize("leaders", [(1, -1, 1), (2, -1, -1, -1, -1, -1, 2), (1, *(-1,) * 60, 1)])
 def test_records_of_leaderless_partitions_spread_evenly(leaders: tuple[int, ...]) -> None:
     """Each partition with a leader is equally likely, however few they are."""
-    partitions, _ = in_use()
-    partitions.update(cluster_of(leaders))
+    partitions, _ = following(leaders)
 
     counts = chosen(partitions, partitions.topics["t"], 400)
 
@@ -137,8 +135,7 @@ def test_records_of_leaderless_partitions_spread_evenly(leaders: tuple[int, ...]
 
 
 def test_some_partition_is_chosen_although_none_has_a_leader() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((-1, -1)))
+    partitions, _ = following((-1, -1))
 
     assert set(chosen(partitions, partitions.topics["t"])) == {0, 1}
 
@@ -207,41 +204,37 @@ def test_keyless_records_stay_through_a_short_pause() -> None:
 # Candidates for records that waited
 
 
-def nobody_waits(slot: OpenPartition) -> bool:
+def has_no_waiters(slot: OpenPartition) -> bool:
     return not slot.waiting_count
 
 
 def test_candidates_are_one_a_leader() -> None:
     """Another leader may have a share of memory where one has none left."""
-    partitions, _ = in_use()
-    partitions.update(cluster_of((1, 1, 2, 2, 3, -1)))
+    partitions, _ = following((1, 1, 2, 2, 3, -1))
 
-    leaders = [slot.queue.leader_id for slot in partitions.candidates(partitions.topics["t"], 16, nobody_waits)]
+    leaders = [slot.queue.leader_id for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)]
 
     assert sorted(leaders, key=str) == [1, 2, 3]
 
 
 def test_candidates_are_bounded() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of(tuple(range(1, 10))))
+    partitions, _ = following(tuple(range(1, 10)))
 
-    assert len(partitions.candidates(partitions.topics["t"], 4, nobody_waits)) == 4
+    assert len(partitions.candidates(partitions.topics["t"], 4, has_no_waiters)) == 4
 
 
 def test_partition_in_which_others_wait_is_no_candidate() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((1, 2)))
+    partitions, _ = following((1, 2))
     topic = partitions.topics["t"]
     partitions.slot(topic, 0).waiting_count = 1
 
-    assert partitions.candidates(topic, 16, nobody_waits) == [topic.slots[1]]
+    assert partitions.candidates(topic, 16, has_no_waiters) == [topic.slots[1]]
 
 
 def test_leaderless_partition_is_the_last_resort() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((-1, -1)))
+    partitions, _ = following((-1, -1))
 
-    [candidate] = partitions.candidates(partitions.topics["t"], 16, nobody_waits)
+    [candidate] = partitions.candidates(partitions.topics["t"], 16, has_no_waiters)
 
     assert candidate.queue.leader_id is None
 
@@ -253,11 +246,11 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core.send(partition=1)
     core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.slot(topic, 1))
 
-    assert core.accumulator.partitions.candidates(topic, 16, nobody_waits)[0] is topic.slots[1]
+    assert core.accumulator.partitions.candidates(topic, 16, has_no_waiters)[0] is topic.slots[1]
     assert core.send(partition=None)._batch_result.topic_partition == ("t", 1)
     core.flush()
 
-    assert len(core.accumulator.partitions.candidates(topic, 16, nobody_waits)) == 3
+    assert len(core.accumulator.partitions.candidates(topic, 16, has_no_waiters)) == 3
 
 
 def test_keyless_records_follow_to_where_there_is_room() -> None:
@@ -295,7 +288,7 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
 
     core.lead((1, -1, 3))
 
-    assert topic.slots[1] not in partitions.candidates(topic, 16, nobody_waits)
+    assert topic.slots[1] not in partitions.candidates(topic, 16, has_no_waiters)
     assert partition_of(core.send(partition=None)) != 1
 
 
@@ -360,8 +353,7 @@ def test_choice_that_is_old_ends_no_batch_before_its_linger() -> None:
     ids=["fewer", "more"],
 )
 def test_recreated_topic_reports_which_partitions_exist(leaders: tuple[int, ...], told: list[tuple[int, bool]]) -> None:
-    partitions, moves = in_use()
-    partitions.update(cluster_of((1, 1, 1)))
+    partitions, moves = following((1, 1, 1))
     use_all(partitions)
 
     partitions.update(cluster_of(leaders, topic_id=bytes(15) + b"x"))
@@ -393,17 +385,23 @@ def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
     partitions = core.accumulator.partitions
 
     assert (partitions.is_any_on_wire(), batch.queue in partitions.queues()) == (True, False)
-    batch.queue.take_from_wire(batch)
+    batch.queue.on_wire.remove(batch)
     assert not partitions.is_any_on_wire()
+
+
+def forgotten(leaders: tuple[int, ...]) -> tuple[TopicPartitions, Moves]:
+    """Partitions in use of a topic that metadata names no longer."""
+    partitions, moves = in_use()
+    known = cluster_of(leaders)
+    partitions.update(known)
+    use_all(partitions)
+    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+    return partitions, moves
 
 
 def test_topic_recreated_while_forgotten_is_another_topic() -> None:
     """Else the keys of removed partitions would never be delivered again."""
-    partitions, moves = in_use()
-    known = cluster_of((1, 1, 1))
-    partitions.update(known)
-    use_all(partitions)
-    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+    partitions, moves = forgotten((1, 1, 1))
 
     partitions.update(cluster_of((1, 2), topic_id=bytes(15) + b"x"))
 
@@ -432,8 +430,7 @@ def test_another_cluster_has_other_logs_and_gives_other_ids(producer_id: int | N
 
 
 def test_cluster_that_learns_its_id_is_no_other_one() -> None:
-    partitions, moves = in_use()
-    partitions.update(cluster_of((1,)))
+    partitions, moves = following((1,))
 
     partitions.update(replace(cluster_of((1,)), cluster_id="here"))
     partitions.update(replace(cluster_of((1,), epoch=1), cluster_id="here"))
@@ -444,8 +441,7 @@ def test_cluster_that_learns_its_id_is_no_other_one() -> None:
 @pytest.mark.parametrize("before, after", [(bytes(16), b"x" * 16), (b"x" * 16, bytes(16))], ids=["learned", "lost"])
 def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: bytes) -> None:
     """Old brokers give no topic id; a rolling upgrade shows both."""
-    partitions, moves = in_use()
-    partitions.update(cluster_of((1,), topic_id=before))
+    partitions, moves = following((1,), topic_id=before)
 
     partitions.update(cluster_of((1,), topic_id=after))
 
@@ -475,20 +471,9 @@ def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool)
 
 def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
     """The topic was forgotten, and then described by a broker that is behind."""
-    partitions, moves = in_use()
-    known = cluster_of((1, 1, 1))
-    partitions.update(known)
-    use_all(partitions)
-    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+    partitions, moves = forgotten((1, 1, 1))
 
     partitions.update(cluster_of((2, 2)))
 
     assert moves.renewed == []
     assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]
-
-
-def test_node_0_leads_like_any_other() -> None:
-    partitions, _ = in_use()
-    partitions.update(cluster_of((0, 1)))
-
-    assert set(partitions.leaders) == {0, 1}

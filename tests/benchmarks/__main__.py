@@ -3,20 +3,63 @@
 import argparse
 import asyncio
 import datetime as dt
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from aioproducer.testing.kafka import BrokerStartError
-from aioproducer.testing.kafka.kafka_jars import TESTED_VERSIONS, kafka_jars
+from aioproducer.testing.kafka.cache import TESTED_VERSIONS, kafka_jars
+from aioproducer.testing.kafka.prerequisites import java_program
 from tests.benchmarks.bench_run import Bench
 from tests.benchmarks.brokers import embedded_broker, given_broker, real_broker
 from tests.benchmarks.job import Job
-from tests.benchmarks.machine import machine, versions
 from tests.benchmarks.report import WIDTH, BenchReport, print_report
 from tests.benchmarks.scenarios import ENQUEUE, ONLY_WHEN_NAMED, SCENARIOS
 from tests.benchmarks.spark_scenario import ROUTES
+
+LIBRARIES = ("aioproducer", "uvloop", "confluent-kafka", "aiokafka", "kafka-python")
+"""Distributions whose versions are reported."""
+
+
+def machine() -> dict[str, str]:
+    return {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
+        "system": platform.platform(),
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"Python": f"{platform.python_implementation()} {platform.python_version()}"}
+    for library in LIBRARIES:
+        found[library] = importlib.metadata.version(library)
+    found["Java"] = _java_version()
+    return found
+
+
+def _processor() -> str:
+    """Return the model's name from Linux's /proc, else from Python."""
+    cpu_info = Path("/proc/cpuinfo")
+    text = cpu_info.read_text("utf-8") if cpu_info.exists() else ""
+    model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
+
+
+def _java_version() -> str:
+    java = java_program()
+    if java is None:
+        return "not installed"
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "([^"]+)"', answer.stderr)
+    return version[1] if version else "unknown"
+
 
 KAFKA_VERSION = TESTED_VERSIONS[0]
 CLIENTS = sorted({*ENQUEUE, *(client for client, _ in ROUTES)})
@@ -64,7 +107,6 @@ def _options() -> argparse.Namespace:
 
 
 async def _measure(options: argparse.Namespace, report: BenchReport, failures: list[str]) -> None:
-    """Run the scenarios and add their results to the report."""
     given = options.bootstrap_server
     broker = given_broker(given) if given else embedded_broker() if options.embedded else real_broker(KAFKA_VERSION)
     async with broker as measured:

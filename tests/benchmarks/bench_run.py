@@ -9,7 +9,7 @@ from itertools import count
 from tests.benchmarks.brokers import BrokerUnderTest, fresh_topic, records_in
 from tests.benchmarks.job import Job, Outcome
 from tests.benchmarks.report import Row, figures_text
-from tests.benchmarks.worker_process import WorkerError, running_worker
+from tests.benchmarks.worker import WorkerError, running_worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,6 @@ class Contestant:
 
 @dataclass(slots=True)
 class Bench:
-    """The means by which scenarios measure."""
-
     broker: BrokerUnderTest
     say: Callable[[str], None]
     """Shows progress."""
@@ -48,7 +46,6 @@ class Bench:
     _topic_numbers: "count[int]" = field(default_factory=count)
 
     def wants(self, client: str) -> bool:
-        """Return whether a client is measured."""
         return not self.clients or client in self.clients
 
     def size(self, full: int, quick: int) -> int:
@@ -56,7 +53,6 @@ class Bench:
         return quick if self.is_quick else full
 
     def settings(self) -> dict[str, str]:
-        """Return the settings that all runs share."""
         job = Job(work="")
         return {
             "value": f"{job.value_bytes} bytes, no key",
@@ -73,14 +69,9 @@ class Bench:
             await self._try(Contestant(job.work, "warm-up", job), "before the first round")
 
     async def measure(self, contestants: Sequence[Contestant], *, rounds: int = 0) -> Sequence[Row]:
-        """Run all wanted contestants once per round; each round begins with the next contestant.
+        """Run all wanted contestants once per round, and return the rows of those that were measured.
 
-        Args:
-            contestants: with their jobs.
-            rounds: their number; 0 for as many as the benchmark has.
-
-        Returns:
-            The rows of those that were measured.
+        Each round begins with the next contestant. 0 rounds: as many as the benchmark has.
         """
         wanted = [contestant for contestant in contestants if self.wants(contestant.client)]
         rows = {contestant: Row(contestant.client, contestant.variant) for contestant in wanted}
@@ -114,11 +105,7 @@ class Bench:
         return outcome
 
     async def _run_stalled(self, contestant: Contestant) -> Outcome:
-        """Run a job whose broker is stopped as soon as the worker is ready.
-
-        Raises:
-            WorkerError: as `_run`, or the broker cannot be stopped.
-        """
+        """Run a job whose broker is stopped as soon as the worker is ready."""
         if self.broker.stall is None or self.broker.resume is None:
             raise WorkerError(f"{self.broker.name} cannot be stopped from here")
         async with self._on_fresh_topic(contestant.job) as placed, running_worker(placed) as worker:

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster
-from tests.benchmarks.worker_process import failure_text, pipe, python_process
+from tests.benchmarks.worker import failure_text, pipe, python_process
 
 REAL_PROPERTIES = {
     # the records of a run are deleted soon after it, so that a long benchmark does not fill the disk
@@ -33,12 +33,7 @@ class BrokerUnderTest:
 
 @asynccontextmanager
 async def real_broker(version: str) -> AsyncIterator[BrokerUnderTest]:
-    """Start one node of real Apache Kafka with a production broker's heap and compiler.
-
-    Raises:
-        BrokerStartError: it did not start.
-        MissingToolError: Java or Maven is missing on this machine.
-    """
+    """Start one node of real Apache Kafka with a production broker's heap and compiler."""
     async with KafkaCluster(version, properties=REAL_PROPERTIES, performance=True) as kafka:
         (node_id,) = kafka.node_ids
         yield BrokerUnderTest(
@@ -51,11 +46,7 @@ async def real_broker(version: str) -> AsyncIterator[BrokerUnderTest]:
 
 @asynccontextmanager
 async def embedded_broker() -> AsyncIterator[BrokerUnderTest]:
-    """Start one node of the embedded cluster in a process of its own.
-
-    Raises:
-        BrokerStartError: it did not start; with the reason.
-    """
+    """Start one node of the embedded cluster in a process of its own."""
     async with python_process("-m", "tests.benchmarks.embedded_cluster") as process:
         address = (await pipe(process.stdout).readline()).decode().strip()
         if not address:

@@ -9,7 +9,6 @@ from aioproducer.testing import FakeCluster
 
 
 async def serve() -> None:
-    """Serve one broker until standard input is closed."""
     async with FakeCluster(1) as cluster:
         print(cluster.bootstrap_servers, flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -57,17 +57,14 @@ class Job:
     """Folder of the Java producer's class path."""
 
     def to_json(self) -> str:
-        """Return one line for the worker's command line."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the job that `to_json` wrote."""
         return cls(**json.loads(text))
 
     @property
     def transactions(self) -> int:
-        """Number of measured transactions."""
         return self.records // self.per_transaction
 
     def end_offsets(self, transactions: int) -> int:
@@ -76,7 +73,6 @@ class Job:
 
     @property
     def value(self) -> bytes:
-        """Value of every record."""
         return b"v" * self.value_bytes
 
 
@@ -94,12 +90,10 @@ class Outcome:
     """The client's configuration without addresses."""
 
     def to_json(self) -> str:
-        """Return one line for the worker's standard output."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the object that `to_json` wrote."""
         return cls(**json.loads(text))
 
 
@@ -118,7 +112,6 @@ class Stopwatch:
 
 
 def as_text(configuration: dict[str, object]) -> dict[str, str]:
-    """Return a client's configuration as text."""
     return {name: str(value) for name, value in configuration.items()}
 
 

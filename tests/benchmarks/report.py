@@ -50,7 +50,6 @@ class Row:
     configuration: dict[str, str] = field(default_factory=dict)
 
     def add(self, figures: Mapping[str, float]) -> None:
-        """Add the figures of one more round."""
         for name, value in figures.items():
             self.rounds.setdefault(name, []).append(value)
 
@@ -75,8 +74,6 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioReport:
-    """The result of one scenario."""
-
     name: str
     """As in `--only`."""
 
@@ -103,12 +100,10 @@ class BenchReport:
     scenarios: list[ScenarioReport] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """Return the JSON document."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the report that `to_json` wrote."""
         document = json.loads(text)
         for scenario in document["scenarios"]:
             scenario["rows"] = [Row(**row) for row in scenario["rows"]]
@@ -133,7 +128,6 @@ def figure_text(name: str, value: float) -> str:
 
 
 def figures_text(figures: Mapping[str, float]) -> str:
-    """Return figures on one line, each with its heading."""
     return ", ".join(f"{figure_text(name, value)} {FIGURES[name][0]}" for name, value in figures.items())
 
 
@@ -161,7 +155,6 @@ def table_of(scenario: ScenarioReport) -> tuple[list[str], list[list[str]]]:
 
 
 def print_report(console: Console, report: BenchReport) -> None:
-    """Print all tables."""
     console.print(f"\n{report.command} · {report.started} · {report.broker}", highlight=False)
     for facts in (report.machine, report.versions, report.settings):
         console.print(facts_text(facts), highlight=False)

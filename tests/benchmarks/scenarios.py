@@ -6,15 +6,15 @@ Numbers of records are chosen so that one run of a client takes a few seconds.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from aioproducer.testing.cluster_security import ClusterSecurity
+from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.kafka.cache import TESTED_VERSIONS
 from tests.benchmarks.bench_run import Bench, Contestant
-from tests.benchmarks.brokers import embedded_broker
+from tests.benchmarks.brokers import REAL_PROPERTIES, BrokerUnderTest, embedded_broker
 from tests.benchmarks.job import Job
-from tests.benchmarks.observed_scenario import observed
-from tests.benchmarks.preset_scenario import mock, presets
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.spark_scenario import spark
-from tests.benchmarks.tls_scenario import tls
-from tests.benchmarks.worker_process import WorkerError, failure_text, python_process
+from tests.benchmarks.worker import WorkerError, failure_text, python_process
 
 RAW_SOCKET, JAVA, CONFLUENT, AIOKAFKA = "raw socket", "Java producer", "confluent-kafka", "aiokafka"
 CPU = "cpu_us_per_record"
@@ -300,6 +300,163 @@ async def _import_ms(module: str) -> float:
 
 def _rate_ratio(rows: Sequence[Row], variant: str, peer: str) -> float | None:
     return ratio(median_of(rows, OURS, variant), median_of(rows, peer, variant))
+
+
+ENQUEUED = {
+    # variant -> work
+    "defaults": "ours_with_presets.enqueue_defaults",
+    "throughput()": "ours_with_presets.enqueue_throughput",
+    "durable()": "ours_with_presets.enqueue_durable",
+}
+CALLED_BACK = {
+    "defaults, each 2 ms": "ours_with_presets.callbacks_defaults",
+    "low_latency(), each 2 ms": "ours_with_presets.callbacks_low_latency",
+}
+RATIOS = {
+    # preset -> figures, relative to the defaults
+    "throughput()": {"rate": "records_per_s", "CPU": "cpu_us_per_record", "bytes sent": "sent_bytes_per_record"},
+    "durable()": {"rate": "records_per_s", "CPU": "cpu_us_per_record"},
+    "low_latency(), each 2 ms": {"p50": "p50_us", "p99": "p99_us"},
+}
+
+
+async def presets(bench: Bench) -> ScenarioReport:
+    """Measure JSON documents of about 200 bytes: in a loop, or one each 2 ms, from the call to its callback."""
+    many = Job(work="", records=bench.size(1_000_000, 20_000), warmup_records=bench.size(20_000, 1_000))
+    few = Job(work="", records=bench.size(2_000, 100), warmup_records=bench.size(100, 10))
+    rows = await bench.measure(
+        [
+            Contestant(OURS, variant, replace(job, work=work))
+            for works, job in ((ENQUEUED, many), (CALLED_BACK, few))
+            for variant, work in works.items()
+        ]
+    )
+    comparisons = []
+    for variant, figures in RATIOS.items():
+        defaults = "defaults, each 2 ms" if variant in CALLED_BACK else "defaults"
+        for name, figure in figures.items():
+            value = ratio(median_of(rows, OURS, variant, figure), median_of(rows, OURS, defaults, figure))
+            comparisons.append(Comparison(f"{variant}: {name} / defaults", value))
+    return ScenarioReport("presets", "JSON documents with the presets of ProducerConfig", rows, comparisons)
+
+
+async def mock(bench: Bench) -> ScenarioReport:
+    """Measure `MockProducer.send` beside `enqueue` to the broker."""
+    job = Job(work="", records=bench.size(1_000_000, 20_000), warmup_records=bench.size(5_000, 1_000))
+    works = {"Producer.enqueue": "ours.enqueue", "MockProducer.send": "ours_with_presets.send_to_mock"}
+    rows = await bench.measure([Contestant(OURS, variant, replace(job, work=work)) for variant, work in works.items()])
+    rate = ratio(*(median_of(rows, OURS, variant) for variant in reversed(works)))
+    return ScenarioReport(
+        "mock",
+        "MockProducer, which sends nothing",
+        rows,
+        [Comparison("MockProducer.send: rate / Producer.enqueue", rate)],
+    )
+
+
+PLAIN, SCRAPED, TRACED, AVRO, EXPLAIN = "plain", "scraped each second", "one span per record", "Avro", "explain()"
+OPENTELEMETRY, FASTAVRO = "OpenTelemetry alone", "fastavro alone"
+OBSERVED = {
+    # client, variant -> work, records of a full run, of a quick run
+    (OURS, PLAIN): ("plain", 4_000_000, 20_000),
+    (OURS, SCRAPED): ("scraped", 4_000_000, 20_000),
+    (OURS, TRACED): ("traced", 100_000, 2_000),
+    (OPENTELEMETRY, TRACED): ("traces_alone", 100_000, 2_000),
+    (OURS, AVRO): ("avro", 500_000, 5_000),
+    (FASTAVRO, AVRO): ("avro_alone", 500_000, 5_000),
+}
+
+
+async def observed(bench: Bench) -> ScenarioReport:
+    """Measure what it costs to be scraped, traced, explained, and to write Avro, on the embedded cluster."""
+    many = bench.size(10_000, 500)
+
+    def job(work: str, full: int, quick: int) -> Job:
+        return Job(work=f"ours_observed.{work}", records=bench.size(full, quick), warmup_records=bench.size(5_000, 500))
+
+    contestants = [Contestant(client, variant, job(*work)) for (client, variant), work in OBSERVED.items()]
+    explaining = replace(job("explain", 20, 3), partitions=many)
+    contestants.append(Contestant(OURS, EXPLAIN, explaining))
+    async with embedded_broker() as embedded:
+        rows = await replace(bench, broker=embedded).measure(contestants)
+
+    def of_cpu(variant: str, alone: str) -> float | None:
+        return ratio(median_of(rows, OURS, variant, CPU), median_of(rows, alone, variant, CPU))
+
+    explained, passed = (median_of(rows, OURS, EXPLAIN, figure) for figure in ("explain_us", "pass_us"))
+    comparisons = [
+        Comparison(f"{SCRAPED}: rate / {PLAIN}", ratio(median_of(rows, OURS, SCRAPED), median_of(rows, OURS, PLAIN))),
+        Comparison(f"{TRACED}: CPU / {OPENTELEMETRY}", of_cpu(TRACED, OPENTELEMETRY)),
+        Comparison(f"{AVRO}: CPU / {FASTAVRO}", of_cpu(AVRO, FASTAVRO)),
+        Comparison(f"{EXPLAIN} of {many:,} partitions / one pass in Python", ratio(explained, passed)),
+    ]
+    notes = ["on the embedded cluster, in a process of its own", "spans and metrics of the SDK, without an exporter"]
+    return ScenarioReport("observed", "Metrics, traces, Avro, explain()", rows, comparisons, notes)
+
+
+OPENSSL = "OpenSSL alone"
+TLS_WORKS = {
+    # event loop -> work
+    "uvloop": "ours.enqueue",
+    "asyncio": "ours_with_tls.enqueue_on_asyncio",
+    "busy thread": "ours_with_tls.enqueue_beside_a_busy_thread",
+}
+TLS_SIZES = {1_000: (1_000_000, 30_000), 100: (3_000_000, 50_000)}
+"""Bytes of a value -> records of a full run, of a quick one."""
+
+
+async def tls(bench: Bench) -> ScenarioReport:
+    """Measure rate and CPU of TLS against plaintext, on a real broker that has a listener for each."""
+    title = "Enqueue in a loop, then flush, over TLS and plaintext"
+    async with KafkaCluster(
+        TESTED_VERSIONS[0], properties=REAL_PROPERTIES, security=ClusterSecurity(), performance=True
+    ) as kafka:
+        over_tls = kafka.client_options("SSL")
+        secured = str(over_tls["bootstrap_servers"]), str(over_tls["ssl_truststore_location"])
+        measured = replace(bench, broker=BrokerUnderTest("real Kafka with TLS", kafka.bootstrap_servers))
+        contestants = _tls_contestants(bench, *secured)
+        await measured.warm_up(*(contestant.job for contestant in contestants[:2]))
+        rows = await measured.measure(contestants)
+    return ScenarioReport("tls", title, rows, _tls_comparisons(rows))
+
+
+def _tls_contestants(bench: Bench, servers: str, ca_file: str) -> list[Contestant]:
+    found = []
+    for value_bytes, (full, quick) in TLS_SIZES.items():
+        plain = Job(
+            work="",
+            records=bench.size(full, quick),
+            warmup_records=bench.size(20_000, 1_000),
+            value_bytes=value_bytes,
+        )
+        secured = replace(plain, secured_servers=servers, ca_file=ca_file)
+        for loop, work in TLS_WORKS.items():
+            for name, job in (("TLS", secured), ("plaintext", plain)):
+                variant = f"{value_bytes} B, {loop}, {name}"
+                found.append(Contestant(OURS, variant, replace(job, work=work)))
+        confluent = replace(secured, work="confluent.enqueue_with_callback")
+        found.append(Contestant(CONFLUENT, f"{value_bytes} B, TLS", confluent))
+        found.append(Contestant(OPENSSL, f"{value_bytes} B", replace(plain, work="ours_with_tls.encrypt")))
+    return found
+
+
+def _tls_comparisons(rows: Sequence[Row]) -> list[Comparison]:
+    found = []
+    for size in TLS_SIZES:
+        alone = median_of(rows, OPENSSL, f"{size} B", CPU)
+        for loop in TLS_WORKS:
+            over_tls, plain = f"{size} B, {loop}, TLS", f"{size} B, {loop}, plaintext"
+            rate = ratio(median_of(rows, OURS, over_tls), median_of(rows, OURS, plain))
+            found.append(Comparison(f"{size} B, {loop}: rate / plaintext", rate))
+            cpu_tls, cpu_plain = median_of(rows, OURS, over_tls, CPU), median_of(rows, OURS, plain, CPU)
+            extra = None if cpu_tls is None or cpu_plain is None else cpu_tls - cpu_plain
+            found.append(Comparison(f"{size} B, {loop}: extra CPU / {OPENSSL}", ratio(extra, alone)))
+        peer, ours = f"{size} B, TLS", f"{size} B, uvloop, TLS"
+        of_rates = ratio(median_of(rows, OURS, ours), median_of(rows, CONFLUENT, peer))
+        of_cpu = ratio(median_of(rows, OURS, ours, CPU), median_of(rows, CONFLUENT, peer, CPU))
+        found.append(Comparison(f"{size} B, TLS: rate / {CONFLUENT}", of_rates))
+        found.append(Comparison(f"{size} B, TLS: CPU / {CONFLUENT}", of_cpu))
+    return found
 
 
 SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {

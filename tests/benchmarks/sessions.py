@@ -113,9 +113,9 @@ async def sessions(version: str, mechanism: str, seconds: float) -> dict[str, ob
     }
 
 
-async def _highest_rate(producer: Producer, seconds: float = 5.0) -> float:
+async def _highest_rate(producer: Producer) -> float:
     began, count = time.monotonic(), 0
-    while time.monotonic() - began < seconds:
+    while time.monotonic() - began < 5.0:
         for number in range(1_000):
             await producer.enqueue(TOPIC, b"x" * 100, partition=number % PARTITIONS)
         count += 1_000

@@ -1,14 +1,90 @@
-"""The scenario `spark`: this package's data source beside Spark's own sink and source, each run in a fresh JVM."""
+"""The scenario `spark`: this package's data source beside Spark's own sink and source, each run in a fresh JVM.
 
+What it needs besides the benchmark's own environment is kept in the user's cache:
+
+~/.cache/aioproducer/spark/4.2.0/pyspark/...     PySpark, of the version for which Spark's own Kafka sink is released
+~/.cache/aioproducer/spark/4.2.0-jars/*.jar      Spark's own sink
+"""
+
+import asyncio
 import os
+import random
+import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aioproducer.testing.kafka.cache import cache_folder, cache_lock
+from aioproducer.testing.kafka.programs import run_program
 from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.job import Job
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
-from tests.benchmarks.spark_setup import SPARK_VERSION, fetch_spark, written_files
+
+SPARK_VERSION = "4.2.0"
+SINK_JARS = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{SPARK_VERSION}",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.0",
+)
+FETCH_TIMEOUT_S = 900.0
+FILE_COUNT = 4
+ROW_GROUPS_PER_FILE = 16
+
+
+def pyspark_folder() -> Path:
+    """Return the folder that has PySpark; it goes in front of the module search path."""
+    return cache_folder().parent / "spark" / SPARK_VERSION
+
+
+def jars_folder() -> Path:
+    return cache_folder().parent / "spark" / f"{SPARK_VERSION}-jars"
+
+
+async def fetch_spark() -> None:
+    """Fetch PySpark through pip and the sink's jars through Maven, unless they are cached."""
+    async with cache_lock("spark"):
+        if not pyspark_folder().is_dir():
+            await _fetch(
+                pyspark_folder(),
+                [[sys.executable, "-m", "pip", "install", "-q", f"pyspark=={SPARK_VERSION}", "--target"]],
+            )
+        if not jars_folder().is_dir():
+            copy = ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"]
+            await _fetch(jars_folder(), [[*copy, f"-Dartifact={jar}", "-DoutputDirectory="] for jar in SINK_JARS])
+
+
+async def _fetch(folder: Path, commands: list[list[str]]) -> None:
+    """Run commands, to which the folder is added, beside the folder, which is renamed into place at the end."""
+    beside = folder.with_name(f".{folder.name}-{os.getpid()}")
+    beside.mkdir(parents=True)
+    try:
+        for *command, last in commands:
+            arguments = [*command, f"{last}{beside}"] if last.endswith("=") else [*command, last, str(beside)]
+            async with asyncio.timeout(FETCH_TIMEOUT_S):
+                await run_program(arguments)
+        beside.rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+async def written_files(folder: Path, rows: int, value_bytes: int) -> None:
+    """Write Parquet files with a column `value` of random bytes."""
+    await asyncio.to_thread(_write_files, folder, rows // FILE_COUNT, value_bytes)
+
+
+def _write_files(folder: Path, rows: int, value_bytes: int) -> None:
+    source = random.Random(1)
+    for number in range(FILE_COUNT):
+        data = pa.py_buffer(source.randbytes(rows * value_bytes))
+        values = pa.FixedSizeBinaryArray.from_buffers(pa.binary(value_bytes), rows, [None, data]).cast(pa.binary())
+        table = pa.table({"value": values})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=-(-rows // ROW_GROUPS_PER_FILE))
+
 
 ONCE, SPARKS, TUNED, NOOP = f"{OURS}, exactly once", "Spark's own", "Spark's own, tuned", "noop"
 LOAD, LOAD_ONCE = "aioproducer load", "aioproducer load, exactly once"

@@ -11,9 +11,8 @@ import pytest
 from aioproducer.testing import FakeCluster
 from tests.benchmarks.clients.raw_socket import prepared_request
 from tests.benchmarks.job import Job, Outcome, percentile
-from tests.benchmarks.preset_scenario import CALLED_BACK, ENQUEUED
 from tests.benchmarks.report import BenchReport, Comparison, Row, ScenarioReport, comparison_cells, ratio, table_of
-from tests.benchmarks.scenarios import ENQUEUE, HOOKS, JAVA, TRANSACTIONS
+from tests.benchmarks.scenarios import CALLED_BACK, ENQUEUE, ENQUEUED, HOOKS, JAVA, TRANSACTIONS
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "tests.benchmarks", "--embedded", "--quick"]
@@ -44,7 +43,7 @@ WORKS = [
     *TRANSACTIONS.values(),
     *ENQUEUED.values(),
     *CALLED_BACK.values(),
-    "ours_mock.send",
+    "ours_with_presets.send_to_mock",
     *("confluent.enqueue_text", "ours.await_sends", "aiokafka.await_sends", "ours.enqueue_in_turn"),
     *(f"ours_observed.{work}" for work in ("plain", "scraped", "traced", "avro", "explain")),
     *("ours.latency", "aiokafka.latency", "raw_socket.latency", "raw_socket.transact"),
@@ -91,7 +90,6 @@ def test_table_has_medians_ranges_and_ratios() -> None:
 
 
 def test_table_without_other_clients_has_no_ratios() -> None:
-    """The column would be empty."""
     headings, lines = table_of(ScenarioReport("enqueue", "How many", [OURS]))
 
     assert headings == ["client", "settings", "records/s"]
@@ -138,7 +136,6 @@ def test_prepared_request_has_a_full_batch_for_each_partition() -> None:
 
 
 def test_job_and_outcome_survive_json() -> None:
-    """They travel between two processes."""
     job = Job(work="ours.enqueue", records=5, batch_size=262_144)
     outcome = Outcome(5, {"records_per_s": 1.5}, {"linger_ms": "5"})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioproducer import BlockingProducer, UndeliveredError
-from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
+from tests.fakes.producing import ClusterElsewhere, cluster_elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +27,11 @@ def blocking(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
     yield producer
     with contextlib.suppress(UndeliveredError):
         producer.close(0)
+
+
+@pytest.fixture
+def unused(cluster: ClusterElsewhere) -> Iterator[BlockingProducer]:
+    """Nothing but made."""
+    producer = BlockingProducer(cluster.bootstrap_servers)
+    yield producer
+    producer.close()

@@ -18,8 +18,8 @@ from aioproducer import (
 )
 from aioproducer.blocking._handoff_queue import Barrier, HandoffQueue
 from aioproducer.testing import ApiKey, Where
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
-from tests.fakes.event_log import EventList
+from tests.fakes.logs import EventList
+from tests.fakes.producing import ClusterElsewhere
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29

@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer import BlockingProducer, KafkaError, ProducerInterceptor, ProducerRecord
 from aioproducer.blocking._handoff_queue import run_in_context
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from tests.fakes.producing import ClusterElsewhere
 
 REQUEST = contextvars.ContextVar("REQUEST", default="none")
 

@@ -8,18 +8,18 @@ import sys
 import pytest
 
 from aioproducer.testing import ApiKey, Where
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from tests.fakes.producing import ClusterElsewhere
 
 pytestmark = pytest.mark.timing
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
-def run(program: pathlib.Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def run(program: pathlib.Path, code: str, *arguments: str, timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
     """Run a program to its end; from a file, which a spawned child can import."""
     program.write_text(code)
     command = [sys.executable, str(program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
 @pytest.fixture
@@ -308,3 +308,17 @@ def test_closed_producers_are_not_reported(cluster: ClusterElsewhere, program: p
     ended = run(program, CLOSED, cluster.bootstrap_servers)
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)
+
+
+NEVER_CLOSED = """
+import sys
+from aioproducer import BlockingProducer
+producer = BlockingProducer(sys.argv[1]).start()
+print(producer.send("orders", b"v").offset, flush=True)
+"""
+
+
+def test_program_that_never_closes_it_ends(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    ended = run(program, NEVER_CLOSED, cluster.bootstrap_servers, timeout_s=10)
+
+    assert (ended.stdout, ended.returncode) == ("0\n", 0)

@@ -1,4 +1,4 @@
-"""A fork in the middle of another thread's call: the child has that thread's locks, and not the thread."""
+"""Forks, also in the middle of another thread's call: the child has that thread's locks, and not the thread."""
 
 import contextlib
 import os
@@ -7,11 +7,15 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from itertools import product
 from types import FrameType
 
 import pytest
 
 from aioproducer import BlockingProducer, IllegalStateError
+from tests.blocking.programs import run
+from tests.blocking.test_blocking_start import FIRST_CALLS
+from tests.fakes.producing import ClusterElsewhere
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -88,3 +92,62 @@ def test_child_of_a_fork_in_another_threads_call_can_close(blocking: BlockingPro
     assert len(codes) > 10
     assert set(codes) == {0}
     blocking.send("orders", b"parent")
+
+
+FORKED = """
+import os, sys
+loop, host, port, does_child_send = *sys.argv[1:4], len(sys.argv) > 4
+if loop == "asyncio":
+    sys.modules["uvloop"] = None  # as if it were not installed
+from aioproducer import BlockingProducer
+producer = BlockingProducer(f"{host}:{port}").start()
+producer.send("orders", b"parent")
+child = os.fork()
+if child == 0:
+    del producer
+    if does_child_send:
+        with BlockingProducer(f"{host}:{port}") as own:
+            own.send("orders", b"child")
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+producer.close()
+"""
+
+FORKS = list(product(["asyncio", "uvloop"], ["localhost", "127.0.0.1"], [False, True]))
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("loop, host, does_child_send", FORKS)
+def test_child_of_a_fork_ends_by_itself(
+    cluster: ClusterElsewhere, loop: str, host: str, *, does_child_send: bool
+) -> None:
+    """By the interpreter's own end, which waits for no thread that is not there, and with its own exit code."""
+    port = cluster.bootstrap_servers.rpartition(":")[2]
+    program = run(FORKED, loop, host, port, *["send"][:does_child_send])
+
+    assert (program.stdout, program.returncode) == ("3\n", 0), program.stderr
+    assert sorted(map(str, cluster.values())) == ["b'child'", "b'parent'"][1 - does_child_send :]
+
+
+def test_made_before_a_fork_it_sends_on_both_sides(unused: BlockingProducer) -> None:
+    def child() -> None:
+        unused.send("orders", b"child", partition=0)
+        unused.close()
+
+    assert [exit_code_of_child(child), exit_code_of_child(child)] == [0, 0]
+    assert unused.send("orders", b"parent", partition=0).offset == 2
+
+
+def test_used_before_a_fork_it_says_so_in_the_child(unused: BlockingProducer) -> None:
+    unused.send("orders", b"parent", partition=0)
+
+    def child() -> None:
+        for call in FIRST_CALLS.values():
+            with pytest.raises(IllegalStateError, match=r"before a fork.*create a new producer in this process"):
+                call(unused)
+        with pytest.raises(IllegalStateError, match="before a fork"):
+            unused.flush()
+        unused.close()
+
+    assert exit_code_of_child(child) == 0
+    assert unused.send("orders", b"parent", partition=0).offset == 1

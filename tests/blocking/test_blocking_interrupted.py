@@ -15,7 +15,8 @@ from types import FrameType, MappingProxyType
 import pytest
 
 from aioproducer import BlockingProducer, UndeliveredError
-from tests.fakes.cluster_elsewhere import ClusterElsewhere, cluster_elsewhere
+from tests.blocking.programs import run
+from tests.fakes.producing import ClusterElsewhere, cluster_elsewhere
 
 # In a weak reference's callback Python can only print it.
 pytestmark = [pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), pytest.mark.timing]
@@ -182,8 +183,61 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_during_a_sleep_is_not_lost(cluster: ClusterElsewhere) -> None:
-    command = [sys.executable, "-c", UNHEARD, cluster.bootstrap_servers]
-
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = run(UNHEARD, cluster.bootstrap_servers)
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("interrupted\n", "", 0)
+
+
+CTRL_C = """
+import sys
+from aioproducer import BlockingProducer
+try:
+    with BlockingProducer(sys.argv[1], delivery_timeout_ms=60_000) as producer:
+        producer.enqueue("orders", b"accepted")
+        producer.flush()
+        print("ready", flush=True)
+        producer.send("nowhere", b"waits for its topic")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", CTRL_C, cluster.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+
+    program.send_signal(signal.SIGINT)
+    try:
+        out, err = program.communicate(timeout=60)
+    finally:
+        program.kill()
+
+    assert (out, err, program.returncode) == ("interrupted\n", "", 0)
+    assert cluster.values().count(b"accepted") == 1
+
+
+@pytest.mark.parametrize("stride", [97, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_next_block_has_its_turn_after_an_interrupted_one(stride: int) -> None:
+    """Regression: a begin on another thread waited for a transaction without an owner."""
+
+    def block() -> None:
+        with producer.transaction():
+            producer.enqueue("orders", b"v", partition=0)
+
+    threads = ThreadPoolExecutor(1)
+    with cluster_elsewhere() as elsewhere:
+        producer = BlockingProducer(elsewhere.bootstrap_servers, transactional_id="b", linger_ms=0).start()
+        after = 0
+        while interrupted(block, after):
+            within_patience(threads, block)
+            after += stride
+        producer.close()
+    threads.shutdown(wait=False, cancel_futures=True)
+
+    assert after > stride

@@ -1,5 +1,6 @@
-"""Every wait of the blocking producer ends, also while a callback blocks its thread forever."""
+"""Every wait of the blocking producer ends, also while a callback blocks its thread forever, or has ended its loop."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,12 +18,15 @@ from aioproducer import (
     KafkaError,
     MetadataTimeoutError,
     Outcome,
+    ProducerClosedError,
     TransactionTimeoutError,
     UndeliveredError,
 )
+from aioproducer._threads.calls import Limit
+from aioproducer.blocking._background_threads import BackgroundLoop
 from aioproducer.blocking._handoff_queue import QUEUE_RECORDS
 from aioproducer.testing import ApiKey, Where
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from tests.fakes.producing import ClusterElsewhere
 
 LIMITS: Mapping[str, int] = MappingProxyType(
     {"max_block_ms": 1000, "delivery_timeout_ms": 500, "request_timeout_ms": 400, "linger_ms": 0}
@@ -213,3 +217,51 @@ def test_handler_that_blocks_holds_nothing_up(cluster: ClusterElsewhere, go_on: 
         log.setLevel(logging.NOTSET)
 
     assert sorted(filter(None, cluster.values())) == [b"a", b"b"]
+
+
+CALLERS = 8
+ROUNDS = 10
+PATIENCE_S = 5.0
+LIMIT = Limit(PATIENCE_S, TimeoutError)
+
+
+async def idle() -> None:
+    await asyncio.Event().wait()
+
+
+async def answer() -> int:
+    return 1
+
+
+async def end_the_loop() -> None:
+    raise SystemExit
+
+
+def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosedError]) -> None:
+    try:
+        while True:
+            background.call(answer, LIMIT)
+    except ProducerClosedError as refusal:
+        refusals.append(refusal)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine '_awaited' was never awaited")  # the loop was gone before its first step
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # `threading` is silent of it
+def test_call_during_the_end_of_the_loop_raises() -> None:
+    """A call never waits for a loop that is gone, at any moment."""
+    for _ in range(ROUNDS):
+        background, refusals = BackgroundLoop(lambda function: function(), last=answer), list[ProducerClosedError]()
+        background.start(idle)
+        callers = [
+            threading.Thread(target=call_until_refused, args=(background, refusals), daemon=True)
+            for _ in range(CALLERS)
+        ]
+        for caller in callers:
+            caller.start()
+
+        background.submit(end_the_loop, LIMIT)
+        for caller in callers:
+            caller.join(PATIENCE_S)
+
+        assert len(refusals) == CALLERS
+        background.stop()

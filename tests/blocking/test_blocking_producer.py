@@ -1,9 +1,13 @@
 """The producer for threads and scripts, against a cluster that runs on another thread's loop."""
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
+from types import MappingProxyType
+from typing import TypeVar
 
 import pytest
 
@@ -11,14 +15,16 @@ from aioproducer import (
     BlockingProducer,
     BufferTimeoutError,
     IllegalStateError,
+    Producer,
     ProducerClosedError,
+    PurgedError,
     RecordMetadata,
     RecordTooLargeError,
     TopicAuthorizationError,
     UndeliveredError,
 )
-from aioproducer.testing import ApiKey, Where
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.fakes.producing import ClusterElsewhere
 from tests.produced import until_refused
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -174,15 +180,6 @@ def test_failures_are_passed_to_on_delivery(blocking: BlockingProducer) -> None:
     assert told == [(None, RecordTooLargeError), (0, None)]
 
 
-def test_mutable_value_is_copied(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
-    own = bytearray(b"original")
-    blocking.enqueue("orders", own)
-    own[:] = b"tampered"
-    blocking.flush()
-
-    assert cluster.values() == [b"original"]
-
-
 def test_stalled_cluster_holds_callers_back(cluster: ClusterElsewhere) -> None:
     stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
     producer = BlockingProducer(cluster.bootstrap_servers, buffer_memory=1_000_000, max_block_ms=1_000)
@@ -244,3 +241,178 @@ def test_failures_read_by_many_threads_are_not_raised(
 
     blocking.flush()
     assert all(seen)
+
+
+def test_flush_of_nothing_takes_no_time(cluster: ClusterElsewhere) -> None:
+    with BlockingProducer(cluster.bootstrap_servers) as producer:
+        producer.send("orders", b"delivered")
+        for _ in range(20):
+            producer.flush(0)
+
+
+def test_flush_whose_turn_does_not_come_says_so(cluster: ClusterElsewhere) -> None:
+    stall = cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    with BlockingProducer(cluster.bootstrap_servers, buffer_memory=200_000) as producer:
+        for _ in range(40):
+            producer.enqueue("orders", bytes(10_000))
+        with pytest.raises(TimeoutError, match="still wait for their turn after 0 s"):
+            producer.flush(0)
+        cluster.do(lambda fake: fake.faults.remove(stall))  # type: ignore[arg-type]
+
+
+METADATA = Where(api=ApiKey.METADATA)
+
+
+def give_many(blocking: BlockingProducer, count: int) -> None:
+    for _ in range(count):
+        blocking.enqueue("orders", bytes(100))
+
+
+def test_records_of_all_threads_are_purged(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    cluster.do(lambda each: each.faults.stall(METADATA))
+    threads = [threading.Thread(target=give_many, args=(blocking, 500)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    sent = blocking.send_threadsafe("orders", b"v")
+    for thread in threads:
+        thread.join()
+
+    assert blocking.purge() == 2001
+
+    with pytest.raises(PurgedError):
+        sent.result()
+    with pytest.raises(UndeliveredError) as caught:
+        blocking.flush()
+    assert caught.value.count == 2000
+
+
+def test_queue_flows_again_while_it_is_purged(cluster: ClusterElsewhere) -> None:
+    """The producer waits for room, and the records behind it in the queue have not come to it."""
+    blocking = BlockingProducer(cluster.bootstrap_servers, max_waiting_records=10, buffer_memory=100_000).start()
+    cluster.do(lambda each: each.faults.stall(METADATA))
+    give_many(blocking, 1000)
+
+    assert blocking.purge() == 1000
+
+    with pytest.raises(UndeliveredError) as caught:
+        blocking.close()
+    assert caught.value.count == 1000
+
+
+def test_records_that_wait_for_their_serializer_are_purged(cluster: ClusterElsewhere) -> None:
+    """The first is being serialized, those behind it are in the queue."""
+
+    async def hanging(value: bytes) -> bytes:
+        await asyncio.sleep(1e6)
+        return value
+
+    with BlockingProducer(cluster.bootstrap_servers, value_serializer=hanging) as blocking:
+        deliveries = [blocking.send_threadsafe("orders", b"v") for _ in range(3)]
+
+        assert blocking.purge() == 3
+
+        for delivery in deliveries:
+            with pytest.raises(PurgedError):
+                delivery.result()
+
+
+def test_purge_of_a_topic_leaves_the_others(blocking: BlockingProducer, cluster: ClusterElsewhere) -> None:
+    refused = blocking.send_threadsafe("unknown", b"v")
+    assert blocking.purge("unknown") == 1
+
+    with pytest.raises(PurgedError):
+        refused.result()
+    blocking.send("orders", b"v")
+    assert cluster.values() == [b"v"]
+    with pytest.raises(ValueError, match="topic"):
+        blocking.purge("")
+
+
+def test_purge_is_refused_in_a_callback_and_after_the_close(blocking: BlockingProducer) -> None:
+    raised: list[Exception] = []
+
+    def purge(*_: object) -> None:
+        try:
+            blocking.purge()
+        except IllegalStateError as error:
+            raised.append(error)
+
+    blocking.enqueue("orders", b"v", on_delivery=purge)
+    blocking.flush()
+    assert len(raised) == 1
+    blocking.close()
+    with pytest.raises(ProducerClosedError):
+        blocking.purge()
+
+
+# Arguments that a caller reuses after a call has returned: the record is what it was at the call.
+
+TOTAL = 50
+ResultT = TypeVar("ResultT")
+
+WRITTEN = [b"%05d" % number for number in range(TOTAL)]
+
+
+def written(cluster: ClusterElsewhere) -> object:
+    return cluster.do(lambda fake: [(r.key, r.value, *dict(r.headers).values()) for r in fake.records("orders", 0)])
+
+
+def reuse(send: Callable[[bytearray, memoryview, list[tuple[str, bytes | None]]], ResultT]) -> list[ResultT]:
+    buffer, results = bytearray(5), []
+    headers: list[tuple[str, bytes | None]] = [("n", None)]
+    for number in range(TOTAL):
+        buffer[:] = b"%05d" % number
+        headers[0] = ("n", bytes(buffer))
+        results.append(send(buffer, memoryview(buffer), headers))
+    return results
+
+
+CALLS: Mapping[str, Callable[[BlockingProducer], Callable[..., object]]] = MappingProxyType(
+    {
+        "send_threadsafe": lambda producer: partial(producer.send_threadsafe, "orders"),
+        "enqueue": lambda producer: partial(producer.enqueue, "orders"),
+        "topic.send_threadsafe": lambda producer: producer.topic("orders", value=bytes).send_threadsafe,
+        "topic.enqueue": lambda producer: producer.topic("orders", value=bytes).enqueue,
+    }
+)
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_arguments_are_copied(cluster: ClusterElsewhere, blocking: BlockingProducer, verb: str) -> None:
+    """The caller may change its buffers as soon as the call has returned."""
+    send = CALLS[verb](blocking)
+    reuse(lambda value, key, headers: send(value, key=key, partition=0, headers=headers))
+    blocking.flush()
+
+    assert written(cluster) == [(number, number, number) for number in WRITTEN]
+
+
+def test_enqueue_copies_what_a_serializer_takes(cluster: ClusterElsewhere) -> None:
+    types: set[type] = set()
+
+    def serialize(value: bytearray) -> bytes:
+        types.add(type(value))
+        return bytes(value)
+
+    with BlockingProducer(cluster.bootstrap_servers, value_serializer=serialize) as producer:
+        reuse(lambda value, key, headers: producer.enqueue("orders", value, key=key, partition=0, headers=headers))
+        producer.flush()
+
+    assert written(cluster) == [(number, number, number) for number in WRITTEN]
+    assert types == {bytearray}
+
+
+async def test_send_threadsafe_of_an_asynchronous_producer_copies() -> None:
+    async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        futures = await asyncio.to_thread(
+            reuse, lambda value, key, headers: producer.send_threadsafe("orders", value, key=key, headers=headers)
+        )
+        await asyncio.gather(*map(asyncio.wrap_future, futures))
+        found = [(r.key, r.value, *dict(r.headers).values()) for r in cluster.records("orders", 0)]
+
+    assert found == [(number, number, number) for number in WRITTEN]
+
+
+def test_wrong_headers_are_an_error_of_the_future(blocking: BlockingProducer) -> None:
+    with pytest.raises(TypeError, match="headers"):
+        blocking.send_threadsafe("orders", b"", headers=["n"]).result()  # type: ignore[list-item]

@@ -16,7 +16,7 @@ from aioproducer import (
 )
 from aioproducer.blocking._handoff_queue import QUEUE_RECORDS
 from aioproducer.testing import ApiKey, Where
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from tests.fakes.producing import ClusterElsewhere
 from tests.produced import until_refused
 
 METADATA = Where(api=ApiKey.METADATA)

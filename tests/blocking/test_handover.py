@@ -18,8 +18,8 @@ from aioproducer import (
 )
 from aioproducer.blocking._handoff_queue import QUEUE_BYTES, QUEUE_RECORDS, Barrier, HandoffQueue, QueuedRecord
 from aioproducer.errors import MAX_SUB_ERRORS
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
-from tests.fakes.event_log import EventList
+from tests.fakes.logs import EventList
+from tests.fakes.producing import ClusterElsewhere
 
 PATIENCE_S = 60
 

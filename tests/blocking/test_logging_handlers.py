@@ -4,12 +4,10 @@ Each handler is called with its own lock held, and `dictConfig` closes handlers 
 events want both locks.
 """
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.fakes.cluster_elsewhere import ClusterElsewhere
+from tests.blocking.programs import run
+from tests.fakes.producing import ClusterElsewhere
 
 HANDLER = """
 import logging, logging.config, sys
@@ -68,9 +66,7 @@ print("end", flush=True)
 @pytest.mark.parametrize("program", [BY_HAND, BY_CONFIG], ids=["closed by shutdown", "closed by dictConfig"])
 def test_handler_sends_its_lines(cluster: ClusterElsewhere, *, program: str, verb: str, when: str) -> None:
     """At the level where the library and asyncio log most."""
-    command = [sys.executable, "-c", HANDLER + program, cluster.bootstrap_servers, verb, when, "DEBUG"]
-
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = run(HANDLER + program, cluster.bootstrap_servers, verb, when, "DEBUG")
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("end\n", "", 0)
     assert sorted(value for value in cluster.values() if value in {b"a", b"b", b"c"}) == [b"a", b"b", b"c"]
@@ -78,9 +74,7 @@ def test_handler_sends_its_lines(cluster: ClusterElsewhere, *, program: str, ver
 
 @pytest.mark.parametrize("verb", ["enqueue", "send"])
 def test_handler_of_our_own_events_ends_too(cluster: ClusterElsewhere, verb: str) -> None:
-    command = [sys.executable, "-c", HANDLER + BY_HAND, cluster.bootstrap_servers, verb, "in emit", "DEBUG", "all"]
-
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = run(HANDLER + BY_HAND, cluster.bootstrap_servers, verb, "in emit", "DEBUG", "all")
 
     assert (ended.stdout, ended.returncode) == ("end\n", 0), ended.stderr
     assert {b"a", b"b", b"c"} <= set(cluster.values())

@@ -1,4 +1,4 @@
-"""Runs the `aioproducer` command as a process of its own, while brokers live on the test's event loop."""
+"""Runs the `aioproducer` command: as a process beside brokers on the test's event loop, or in this process."""
 
 import asyncio
 import os
@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
+from typer.testing import CliRunner
+
+from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.canaries import WATCH
 
@@ -74,6 +77,12 @@ async def run(
 ) -> Ended:
     async with started(*arguments, redirection=redirection, environment=environment) as process:
         return await ended(process, stdin)
+
+
+def refused(*arguments: str) -> Ended:
+    """Run the command in this process, which nothing is connected from."""
+    result = CliRunner().invoke(command_line(arguments), arguments)
+    return Ended.of(result.exit_code, result.stdout, result.stderr)
 
 
 def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:

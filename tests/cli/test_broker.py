@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from aioproducer import Producer, ProducerConfig
-from aioproducer.cli.secure_broker import check_folder
-from aioproducer.testing.kafka.readiness import ask_for_cluster
+from aioproducer.cli.broker import check_folder
+from aioproducer.testing.kafka.broker_requests import ask_for_cluster
 from aioproducer.testing.kafka.server_properties import is_free
 
 pytestmark = pytest.mark.timing

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.cli.diagnose.broker_check import BrokerCheck, Step
-from aioproducer.cli.diagnose.output import Printed
-from aioproducer.cli.diagnose.remedies import PresentedCertificate
+from aioproducer.cli.broker_check import BrokerCheck, PresentedCertificate, Step
+from aioproducer.cli.diagnose import Printed
 from aioproducer.cluster import Node
 from aioproducer.config import ProducerConfig
 from aioproducer.testing import FakeCluster

@@ -13,9 +13,9 @@ import pytest
 from aioproducer import OffsetAndMetadata, PreparedTransaction
 from aioproducer._admin.cluster_requests import NoResponseError
 from aioproducer.cli.load import run
-from aioproducer.cli.load.decided import RunDecision, RunState
+from aioproducer.cli.load.run import RunDecision, RunState
 from aioproducer.cli.load.settings import LoadSettings
-from aioproducer.cli.standard_streams import tell
+from aioproducer.cli.process import tell
 from aioproducer.errors import ProducerFencedError
 from aioproducer.spark import _coordinators
 from aioproducer.spark._commit import LostTransactionsError, SinkCommit

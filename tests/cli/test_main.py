@@ -1,16 +1,20 @@
-"""The entry point: finds the subcommand, and says which extra is missing."""
+"""The entry point: finds the subcommand, says which extra is missing, copes with full and closed standard streams."""
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 import aioproducer
+from aioproducer import Producer
 from aioproducer.cli.main import WIDTH_OF_TABLES, command_line
+from aioproducer.testing import FakeCluster
+from tests.cli.commands import run, values
 
 COMMAND = [sys.executable, "-m", "aioproducer"]
 WITHOUT = "import sys; sys.modules[{library!r}] = None; from aioproducer.cli.main import app; app()"
@@ -123,7 +127,7 @@ def test_exit_codes_have_one_home(path: Path) -> None:
     """The same word cannot mean two numbers."""
     defined = re.findall(r"^(EXIT_\w+)\b.*= \d+$", path.read_text("utf-8"), re.MULTILINE)
 
-    assert path.name == "exit_codes.py" or defined == []
+    assert path.name == "process.py" or defined == []
 
 
 @pytest.mark.slow
@@ -131,3 +135,54 @@ def test_version_is_told() -> None:
     ended = run_without("pyspark", "--version")
 
     assert (ended.returncode, ended.stdout) == (0, f"aioproducer {aioproducer.__version__}\n")
+
+
+# Standard streams that the caller has closed
+
+
+CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(1, topics={"t": 1}) as running:
+        async with Producer(running.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"there")
+        yield running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", CLOSED)
+async def test_tail_ends_as_ever(cluster: FakeCluster, redirection: str) -> None:
+    arguments = ["--from-beginning", "-n", "1", "--format", "value"]
+    ended = await run("tail", "t", "-b", cluster.bootstrap_servers, *arguments, redirection=redirection)
+
+    assert ended.code == 0
+    assert ended.output == ("" if ">&-" in redirection.split() else "there\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", CLOSED)
+async def test_produce_of_a_file_ends_as_ever(cluster: FakeCluster, tmp_path: Path, redirection: str) -> None:
+    (tmp_path / "lines").write_bytes(b"a\n")
+
+    ended = await run("produce", "t", f"{tmp_path}/lines", "-b", cluster.bootstrap_servers, redirection=redirection)
+
+    assert ended.code == 0
+    assert values(cluster) == [b"there", b"a"]
+
+
+@pytest.mark.slow
+async def test_txn_list_ends_as_ever(cluster: FakeCluster) -> None:
+    ended = await run("txn", "list", "-b", cluster.bootstrap_servers, redirection="<&-")
+
+    assert (ended.code, ended.output, ended.errors) == (0, "no transactions\n", [])
+
+
+@pytest.mark.slow
+async def test_closed_standard_input_is_no_empty_one(cluster: FakeCluster) -> None:
+    """What was to be sent is not there: nothing is sent, and that is said."""
+    ended = await run("produce", "t", "-b", cluster.bootstrap_servers, redirection="<&-")
+
+    assert (ended.code, ended.errors) == (2, ["standard input: bad file descriptor"])
+    assert values(cluster) == [b"there"]

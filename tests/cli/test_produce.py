@@ -1,15 +1,18 @@
-"""`aioproducer produce` as a process, with a cluster and its failures."""
+"""`aioproducer produce` as a process: with a cluster and its failures, without a broker, and after a signal."""
 
 import asyncio
+import os
+import pty
+import re
+import signal
 import socket
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import Ended, arrival, ended, feed, run, started, values
+from tests.cli.commands import PROGRAM, TIMEOUT_S, arrival, ended, feed, refused, run, started, values
+from tests.fakes.wrong_servers import dead_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
@@ -30,23 +33,12 @@ async def test_lines_of_files_and_standard_input_are_sent_in_order(cluster: Fake
 
 async def test_key_headers_and_partition(cluster: FakeCluster) -> None:
     cluster.create_topic("wide", 5)
-    arguments = [
-        "--format",
-        "jsonl",
-        "--key",
-        "id",
-        "--header",
-        "a=1",
-        "--header",
-        "a=b=c",
-        "--header",
-        "e=",
-        "--partition",
-        "0",
-    ]
+    headers = ["--header", "a=1", "--header", "a=b=c", "--header", "e="]
 
     command = await run(
-        "produce", "wide", "-b", cluster.bootstrap_servers, *arguments, stdin=b'{"id": 7}\n{"id": null}'
+        *f"produce wide -b {cluster.bootstrap_servers} --format jsonl --key id --partition 0".split(),
+        *headers,
+        stdin=b'{"id": 7}\n{"id": null}',
     )
 
     assert command.code == 0
@@ -139,16 +131,10 @@ async def test_record_that_the_broker_refuses_is_named(cluster: FakeCluster) -> 
     assert command.errors[0].startswith("standard input:2: skipped, ")
 
 
-def refused(*arguments: str) -> Ended:
-    """Run the command in this process, which nothing is connected from."""
-    result = CliRunner().invoke(command_line(["produce"]), ["produce", *arguments])
-    return Ended.of(result.exit_code, result.stdout, result.stderr)
-
-
 def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
     arguments = f"t {tmp_path}/gone {tmp_path} -b h:1 --key id --rate 0 --header x --property linger.mss=5"
 
-    command = refused(*arguments.split())
+    command = refused("produce", *arguments.split())
 
     assert command.code == 2
     assert command.errors == [
@@ -177,7 +163,7 @@ def test_everything_asked_wrongly_is_said_at_once(tmp_path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_wrong_argument_is_one_line(arguments: list[str], said: str) -> None:
-    command = refused(*arguments)
+    command = refused("produce", *arguments)
 
     assert command.code == 2
     assert len(command.errors) == 1
@@ -218,27 +204,16 @@ async def test_partition_that_is_not_there_is_one_line(cluster: FakeCluster) -> 
     assert (command.code, command.errors) == (2, ["--partition 1: topic t has partitions 0 to 0"])
 
 
-async def test_wrong_address_is_known_in_a_bounded_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-    command = await run("produce", "t", "-b", f"127.0.0.1:{port}", "--property", "max.block.ms=500", stdin=b"a\n")
+@pytest.mark.parametrize("shorter", [[], ["-X", "socket.connection.setup.timeout.max.ms=3000"]])
+async def test_wrong_address_is_known_in_a_bounded_time(shorter: list[str]) -> None:
+    """The command's own time to connect gives way to a shorter one that is given."""
+    async with dead_port() as address:
+        command = await run("produce", "t", "-b", address, "-X", "max.block.ms=500", *shorter, stdin=b"a\n")
 
     assert command.code == 1
     assert len(command.errors) == 1
-    assert f"127.0.0.1:{port}" in command.errors[0]
+    assert address in command.errors[0]
     assert "refused" in command.errors[0]
-
-
-async def test_default_gives_way_to_a_shorter_bound_that_is_given() -> None:
-    """The command's own time to connect would be above it, and was refused as if it had been given."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    properties = "--property max.block.ms=500 --property socket.connection.setup.timeout.max.ms=3000"
-
-    command = await run("produce", "t", "-b", f"127.0.0.1:{port}", *properties.split(), stdin=b"a\n")
-
-    assert command.code == 1
 
 
 async def test_topic_that_nobody_makes_is_one_line() -> None:
@@ -283,3 +258,126 @@ async def test_failed_delivery_ends_the_run(cluster: FakeCluster) -> None:
     assert process.returncode == 1
     assert errors[0].startswith("aioproducer: standard input:2-3: 2 records: DeliveryTimeoutError")
     assert errors[-1] == "aioproducer: everything up to standard input:1 was delivered"
+
+
+# After a signal
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_signal_delivers_what_was_accepted(cluster: FakeCluster, number: signal.Signals) -> None:
+    arguments = "--property linger.ms=3600000 --property delivery.timeout.ms=7200000 --property batch.size=1000"
+    fills_a_batch = b"x" * 2_000
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments.split()) as process:
+        await feed(process, fills_a_batch + b"\na\nb\nc")
+        await arrival(cluster, 1)
+        process.send_signal(number)
+
+        command = await ended(process)
+
+    assert values(cluster) == [fills_a_batch, b"a", b"b"]
+    assert command.code == 128 + number
+    assert command.errors[-2].startswith("interrupted: 3 records delivered to t")
+    assert command.errors[-1] == "everything up to standard input:3 was delivered"
+
+
+async def test_hang_up_is_ignored_under_nohup(cluster: FakeCluster) -> None:
+    shell = ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh"]
+    command = [*PROGRAM, "produce", "t", "-b", cluster.bootstrap_servers]
+    process = await asyncio.create_subprocess_exec(*shell, *command, stdin=asyncio.subprocess.PIPE)
+    await feed(process, b"a\n")
+    await arrival(cluster, 1)
+    process.send_signal(signal.SIGHUP)
+
+    await asyncio.wait_for(process.communicate(b"b\n"), TIMEOUT_S)
+
+    assert (process.returncode, values(cluster)) == (0, [b"a", b"b"])
+
+
+async def test_wait_after_a_signal_is_bounded(cluster: FakeCluster) -> None:
+    arguments = ["--drain-timeout", "0.3"]
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, *arguments) as process:
+        await feed(process, b"a\n")
+        await arrival(cluster, 1)
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        await feed(process, b"b\nc\n")
+        await asyncio.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+
+        command = await ended(process)
+
+    assert command.code == 130
+    assert command.errors[1].startswith("2 records: ")
+    assert command.errors[2].startswith("standard input:2-3: 2 records: not acknowledged before the command ended")
+    assert command.errors[-1] == "everything up to standard input:1 was delivered"
+
+
+async def test_second_signal_ends_at_once(cluster: FakeCluster) -> None:
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, "--drain-timeout", "600") as process:
+        await feed(process, b"a\n")
+        await arrival(cluster, 1)
+        for node_id in (1, 2):
+            await cluster.kill(node_id)
+        await feed(process, b"b\n")
+        await asyncio.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        await process.stderr.readuntil(b"a second signal stops immediately\n")
+        process.send_signal(signal.SIGINT)
+
+        command = await asyncio.wait_for(ended(process), 30)
+
+    assert command.code == 130
+    assert command.errors[-1] == "everything up to standard input:1 was delivered"
+
+
+async def test_signal_while_connecting_ends_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with started("produce", "t", "-b", f"127.0.0.1:{silent.getsockname()[1]}") as process:
+            assert process.stderr is not None
+            await process.stderr.readuntil(b"at most\n")
+            process.send_signal(signal.SIGINT)
+
+            command = await asyncio.wait_for(ended(process), 30)
+
+    assert command.code == 130
+
+
+async def test_narrow_terminal_gets_one_line_of_figures(cluster: FakeCluster) -> None:
+    terminal, stderr = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "40", "LINES": "24"}
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, "produce", "t", "-b", cluster.bootstrap_servers,
+        stdin=asyncio.subprocess.PIPE, stderr=stderr, env=environment,
+    )  # fmt: skip
+    os.close(stderr)
+    await feed(process, b"a\nb\nc\n")
+    await arrival(cluster, 3)
+    await asyncio.sleep(0.5)  # two updates
+    assert process.stdin is not None
+    process.stdin.close()
+    code = await asyncio.wait_for(process.wait(), TIMEOUT_S)
+    shown = os.read(terminal, 65_536).decode()
+    os.close(terminal)
+
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "\n").splitlines()
+    progress = [line for line in lines if line and not line.startswith("aioproducer:")]
+    assert code == 0
+    assert progress[-1].startswith("3 delivered"), lines
+    assert max(map(len, progress)) <= 40, lines
+
+
+async def test_refused_connection_is_told_at_once_and_tried_again() -> None:
+    """The broker may be just starting; else the user has the address wrong and need not wait to see it."""
+    async with dead_port() as address:
+        port = int(address.rpartition(":")[2])
+    async with started("produce", "t", "-b", address, "-X", "max.block.ms=300000") as process:
+        assert process.stderr is not None
+        line = (await process.stderr.readline()).decode()
+        async with FakeCluster(1, topics={"t": 1}, ports=[port]) as cluster:
+            await process.communicate(b"a\n")
+            values = [record.value for record in cluster.records("t", 0)]
+
+    assert line.startswith(f"aioproducer: waiting for t on {address}, 300 s at most: ")
+    assert "Connection refused" in line
+    assert (process.returncode, values) == (0, [b"a"])

@@ -7,12 +7,10 @@ import signal
 from asyncio.subprocess import Process
 
 import pytest
-from typer.testing import CliRunner
 
 from aioproducer._producer.producer import Producer
-from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import Ended, ended, run, started
+from tests.cli.commands import Ended, ended, refused, run, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
@@ -166,7 +164,7 @@ async def test_broker_that_dies_is_told_and_its_return_too(cluster: FakeCluster)
     ids=str,
 )
 def test_wrong_argument_is_said(arguments: list[str], said: str) -> None:
-    result = CliRunner().invoke(command_line(["tail"]), ["tail", *arguments])
+    ended_at_once = refused("tail", *arguments)
 
-    assert result.exit_code == 2
-    assert said in result.stderr
+    assert ended_at_once.code == 2
+    assert said in "\n".join(ended_at_once.errors)

@@ -15,12 +15,10 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing.kafka import KafkaCluster
-from aioproducer.testing.kafka.java_process import java_command, run_program
-from aioproducer.testing.kafka.kafka_jars import kafka_jars
+from aioproducer.testing.kafka.cache import kafka_jars
+from aioproducer.testing.kafka.programs import java_command, run_program
 from tests.cli.commands import Ended, run
-from tests.contracts.other_reader import read
-from tests.contracts.raw_client import RawClient
-from tests.contracts.transactional_client import TransactionalClient
+from tests.contracts.clients import RawClient, TransactionalClient, read
 from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

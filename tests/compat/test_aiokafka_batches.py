@@ -8,6 +8,7 @@ from aiokafka import errors
 
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from tests.compat.aiokafka_programs import producer_of
 from tests.produced import produce_requests, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -40,7 +41,7 @@ async def test_batch_is_filled_and_sent(producer: AIOKafkaProducer, one_broker: 
 
 async def test_batch_takes_one_record_of_any_size(one_broker: FakeCluster) -> None:
     """A record that large is refused beside others."""
-    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=1_000) as producer:
+    async with producer_of(one_broker, max_batch_size=1_000) as producer:
         alone, full = producer.create_batch(), producer.create_batch()
 
         assert alone.append(key=None, value=bytes(2_000), timestamp=None) is not None
@@ -52,9 +53,7 @@ async def test_batch_takes_one_record_of_any_size(one_broker: FakeCluster) -> No
 
 
 async def test_batch_runs_the_serializers(one_broker: FakeCluster) -> None:
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
-    ) as producer:
+    async with producer_of(one_broker, value_serializer=lambda value: json.dumps(value).encode()) as producer:
         batch = producer.create_batch()
         batch.append(key=b"k", value={"a": 1}, timestamp=None, headers=[("h", b"1")])
         await (await producer.send_batch(batch, "orders", partition=0))
@@ -105,9 +104,7 @@ async def test_batch_without_a_partition_asks_the_partitioner() -> None:
 
     async with FakeCluster(2, topics={"t": 2}, replication_factor=1) as cluster:
         await cluster.kill(cluster.leader_of("t", 0))
-        async with AIOKafkaProducer(
-            bootstrap_servers=cluster.bootstrap_servers, partitioner=choose, request_timeout_ms=5_000
-        ) as producer:
+        async with producer_of(cluster, partitioner=choose, request_timeout_ms=5_000) as producer:
             batch = producer.create_batch()
             batch.append(timestamp=None, key=b"k", value=b"1")
             by_batch = await (await producer.send_batch(batch, "t", partition=None))
@@ -160,9 +157,7 @@ async def test_object_of_another_type_is_refused_as_batch(producer: AIOKafkaProd
 
 async def test_batch_with_a_record_that_is_too_large_is_refused_whole(one_broker: FakeCluster) -> None:
     """Sending it again without that record then writes no record twice."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000, max_request_size=10_000
-    ) as producer:
+    async with producer_of(one_broker, max_batch_size=100_000, max_request_size=10_000) as producer:
         batch = producer.create_batch()
         batch.append(timestamp=None, key=None, value=b"1")
         batch.append(timestamp=None, key=None, value=bytes(10_000))
@@ -195,12 +190,10 @@ async def test_batch_is_refused_whole_at_the_byte(
     one_broker: FakeCluster, *, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     """Its check and the producer's agree: with one byte less, the records before the large one are not sent either."""
-    probe = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000).create_batch()
+    probe = producer_of(one_broker, max_batch_size=100_000).create_batch()
     probe.append(timestamp=None, key=key, value=value, headers=headers)
     for limit, expected in ((probe.largest() - 1, 0), (probe.largest(), 2)):
-        async with AIOKafkaProducer(
-            bootstrap_servers=one_broker.bootstrap_servers, max_batch_size=100_000, max_request_size=limit
-        ) as producer:
+        async with producer_of(one_broker, max_batch_size=100_000, max_request_size=limit) as producer:
             batch = producer.create_batch()
             batch.append(timestamp=None, key=None, value=b"small")
             batch.append(timestamp=None, key=key, value=value, headers=headers)

@@ -26,7 +26,8 @@ from aioproducer import (
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.compat.aiokafka.errors import IN_ORDER, as_aiokafka
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.background_tasks import background_tasks
+from tests.compat.aiokafka_programs import producer_of
+from tests.fakes.producing import background_tasks
 from tests.produced import values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -38,7 +39,7 @@ NOT_AUTHORIZED = 29
 
 @pytest.mark.slow
 async def test_unknown_topic_is_aiokafkas_error(one_broker: FakeCluster) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=1_000) as producer:
+    async with producer_of(one_broker, request_timeout_ms=1_000) as producer:
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             await producer.send_and_wait("unknown", b"1")
         with pytest.raises(errors.UnknownTopicOrPartitionError):
@@ -57,9 +58,7 @@ async def test_last_answer_of_the_broker_is_the_error(
     one_broker: FakeCluster, code: int, expected: type[Exception]
 ) -> None:
     one_broker.faults.error(code, Where(api=ApiKey.PRODUCE, topic="orders", partition=0), times=None)
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
-    ) as producer:
+    async with producer_of(one_broker, request_timeout_ms=200, retry_backoff_ms=20) as producer:
         failing = await producer.send("orders", b"1", partition=0)
         passing = await producer.send("orders", b"2", partition=1)
         with pytest.raises(expected) as raised:
@@ -75,7 +74,7 @@ async def test_refused_call_leaves_no_future_behind(one_broker: FakeCluster) -> 
     """The caller never gets the future, so asyncio would warn of an exception that was never retrieved."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers) as producer:
+    async with producer_of(one_broker) as producer:
         batch = producer.create_batch()
         batch.append(key=None, value=b"1", timestamp=None)
         for call in (producer.send("orders", b"1", partition=99), producer.send_batch(batch, "orders", partition=99)):
@@ -90,9 +89,7 @@ async def test_refused_call_leaves_no_future_behind(one_broker: FakeCluster) -> 
 @pytest.mark.parametrize("options", [{}, {"enable_idempotence": True}])
 async def test_silent_broker_is_a_request_timeout(one_broker: FakeCluster, options: dict[str, bool]) -> None:
     """The class is that of aiokafka, also for a record behind the unanswered one. Each future has its own instance."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=150, retry_backoff_ms=20, **options
-    ) as producer:
+    async with producer_of(one_broker, request_timeout_ms=150, retry_backoff_ms=20, **options) as producer:
         await producer.send_and_wait("orders", b"0", partition=0)
         one_broker.faults.stall(PRODUCE, times=None)
         futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(2)]
@@ -104,9 +101,7 @@ async def test_silent_broker_is_a_request_timeout(one_broker: FakeCluster, optio
 
 async def test_dead_broker_is_a_node_that_is_not_ready(one_broker: FakeCluster) -> None:
     """The class is aiokafka's, whether or not the record was sent before the broker died."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
-    ) as producer:
+    async with producer_of(one_broker, request_timeout_ms=200, retry_backoff_ms=20) as producer:
         await producer.send_and_wait("orders", b"0", partition=0)
         one_broker.faults.stall(PRODUCE, times=None)
         sent = await producer.send("orders", b"1", partition=0)
@@ -119,9 +114,7 @@ async def test_dead_broker_is_a_node_that_is_not_ready(one_broker: FakeCluster) 
 
 async def test_last_attempt_decides_the_class(one_broker: FakeCluster) -> None:
     """The broker refused the record at first, and then died: aiokafka would have met a node that is not ready last."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=20
-    ) as producer:
+    async with producer_of(one_broker, request_timeout_ms=300, retry_backoff_ms=20) as producer:
         await producer.send_and_wait("orders", b"0", partition=0)
         refused = one_broker.faults.error(NOT_LEADER, PRODUCE, times=None)
         future = await producer.send("orders", b"1", partition=0)
@@ -162,9 +155,7 @@ async def test_partition_without_leader_is_aiokafkas_error() -> None:
     """The leader died and no broker took over."""
     async with (
         FakeCluster(2, topics={"t": 2}, replication_factor=1) as cluster,
-        AIOKafkaProducer(
-            bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=20
-        ) as producer,
+        producer_of(cluster, request_timeout_ms=300, retry_backoff_ms=20) as producer,
     ):
         await producer.send_and_wait("t", b"0", partition=0)
         await cluster.kill(cluster.leader_of("t", 0))
@@ -174,9 +165,7 @@ async def test_partition_without_leader_is_aiokafkas_error() -> None:
 
 async def test_lost_connections_are_a_connection_error(one_broker: FakeCluster) -> None:
     """The broker accepts each connection and closes it at the record: aiokafka's class."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=20
-    ) as producer:
+    async with producer_of(one_broker, request_timeout_ms=200, retry_backoff_ms=20) as producer:
         await producer.send_and_wait("orders", b"0", partition=0)
         one_broker.faults.drop_connection(PRODUCE, times=None)
         with pytest.raises(errors.KafkaConnectionError):
@@ -195,9 +184,7 @@ async def test_refusal_by_the_broker_is_its_code(producer: AIOKafkaProducer, one
 
 async def test_retries_keep_the_order_and_make_no_duplicate(one_broker: FakeCluster) -> None:
     one_broker.faults.drop_connection(PRODUCE, after_append=True, times=2)
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=20
-    ) as producer:
+    async with producer_of(one_broker, enable_idempotence=True, retry_backoff_ms=20) as producer:
         futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(10)]
         offsets = [metadata.offset for metadata in await asyncio.gather(*futures)]
 
@@ -207,7 +194,7 @@ async def test_retries_keep_the_order_and_make_no_duplicate(one_broker: FakeClus
 
 async def test_dead_background_task_fails_records(one_broker: FakeCluster) -> None:
     """The waiting record and every later one get aiokafka's class."""
-    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
+    producer = producer_of(one_broker, linger_ms=60_000)
     await producer.start()
     future = await producer.send("orders", b"1")
     background_tasks()["sender"].cancel()

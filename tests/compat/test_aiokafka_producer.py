@@ -1,6 +1,7 @@
-"""A program written for aiokafka, with one import changed: what its own tests check holds here."""
+"""A program written for aiokafka, with one import changed: what its own tests check holds here; its start and end."""
 
 import asyncio
+import gc
 import json
 import math
 import random
@@ -13,6 +14,8 @@ from aiokafka import errors
 from aioproducer import RecordMetadata, SerializationError, TopicPartition
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.testing import FakeCluster
+from tests.compat.aiokafka_programs import producer_of
+from tests.fakes.wrong_servers import dead_port
 from tests.produced import produce_requests, values
 
 # The two steps
@@ -63,10 +66,7 @@ class Whole:
 
 async def test_numbers_may_be_of_other_kinds(one_broker: FakeCluster) -> None:
     """Aiokafka accepts integers of numpy, and drops the fraction of a time."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers,
-        partitioner=lambda _key, every, _available: Whole(every[1]),  # type: ignore[arg-type,return-value]
-    ) as producer:
+    async with producer_of(one_broker, partitioner=lambda _key, every, _available: Whole(every[1])) as producer:
         given = await producer.send_and_wait("orders", b"1", partition=Whole(2), timestamp_ms=1_700_000_000_123.9)  # type: ignore[arg-type]
         chosen = await producer.send_and_wait("orders", b"1")
         with pytest.raises(TypeError, match="timestamp"):
@@ -80,9 +80,7 @@ async def test_numbers_may_be_of_other_kinds(one_broker: FakeCluster) -> None:
 async def test_record_may_be_as_large_as_a_request(one_broker: FakeCluster) -> None:
     """`max_request_size` is the only limit; the buffer behind it was another, which aiokafka has no option for."""
     one_broker.create_topic("large", 1, configs={"max.message.bytes": "50000000"})
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, max_request_size=50_000_000, enable_idempotence=True
-    ) as producer:
+    async with producer_of(one_broker, max_request_size=50_000_000, enable_idempotence=True) as producer:
         metadata = await producer.send_and_wait("large", bytes(40_000_000))
 
     assert metadata.offset == 0
@@ -96,9 +94,7 @@ async def test_key_is_serialized_first(one_broker: FakeCluster) -> None:
         seen.append(given)
         return b"bytes"
 
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, key_serializer=note, value_serializer=note
-    ) as producer:
+    async with producer_of(one_broker, key_serializer=note, value_serializer=note) as producer:
         await producer.send_and_wait("orders", "value", key="key")
 
     assert seen == ["key", "value"]
@@ -106,7 +102,7 @@ async def test_key_is_serialized_first(one_broker: FakeCluster) -> None:
 
 async def test_futures_are_pending_until_flush(one_broker: FakeCluster) -> None:
     """`flush` waits for them, and does not wait out the linger."""
-    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000) as producer:
+    async with producer_of(one_broker, linger_ms=60_000) as producer:
         futures = [await producer.send("orders", b"%d" % number) for number in range(3)]
         pending = [future.done() for future in futures]
         await producer.flush()
@@ -125,7 +121,7 @@ async def test_gather_keeps_the_order(producer: AIOKafkaProducer, one_broker: Fa
 
 
 async def test_future_without_acknowledgement_is_none(one_broker: FakeCluster) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, acks=0) as producer:
+    async with producer_of(one_broker, acks=0) as producer:
         first, second = await producer.send("orders", b"1"), await producer.send("orders", b"2")
 
         assert [await first, await second] == [None, None]
@@ -140,7 +136,7 @@ async def test_cancelled_future_recalls_nothing(producer: AIOKafkaProducer, one_
 
 
 async def test_flush_without_records_returns(one_broker: FakeCluster) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, linger_ms=60_000)
+    producer = producer_of(one_broker, linger_ms=60_000)
     await producer.flush()
     await producer.start()
     future = await producer.send("orders", b"1")
@@ -182,8 +178,8 @@ async def test_partition_that_is_not_there_is_an_assertion_error(producer: AIOKa
 
 async def test_serializers_are_called_for_none_too(one_broker: FakeCluster) -> None:
     """A value serializer may turn None into something else."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers,
+    async with producer_of(
+        one_broker,
         key_serializer=lambda key: str(key).upper().encode(),
         value_serializer=lambda value: json.dumps(value).encode(),
     ) as producer:
@@ -195,9 +191,7 @@ async def test_serializers_are_called_for_none_too(one_broker: FakeCluster) -> N
 
 async def test_error_of_a_serializer_is_raised_as_it_is(one_broker: FakeCluster) -> None:
     """Programs catch their own errors."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, value_serializer=lambda value: json.dumps(value).encode()
-    ) as producer:
+    async with producer_of(one_broker, value_serializer=lambda value: json.dumps(value).encode()) as producer:
         with pytest.raises(TypeError, match="set is not JSON serializable") as raised:
             await producer.send("orders", {1})
 
@@ -205,7 +199,7 @@ async def test_error_of_a_serializer_is_raised_as_it_is(one_broker: FakeCluster)
 
 
 async def test_record_that_is_too_large_is_refused(one_broker: FakeCluster) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, max_request_size=1_000) as producer:
+    async with producer_of(one_broker, max_request_size=1_000) as producer:
         with pytest.raises(errors.MessageSizeTooLargeError, match="max_request_size"):
             await producer.send("orders", bytes(2_000))
 
@@ -218,9 +212,7 @@ async def test_partitioner_has_aiokafkas_form(one_broker: FakeCluster) -> None:
         seen.append((key, every, available))
         return every[-1]
 
-    async with AIOKafkaProducer(
-        bootstrap_servers=one_broker.bootstrap_servers, partitioner=last, key_serializer=lambda key: b"<%s>" % key
-    ) as producer:
+    async with producer_of(one_broker, partitioner=last, key_serializer=lambda key: b"<%s>" % key) as producer:
         metadata = await producer.send_and_wait("orders", b"1", key=b"k")
 
     assert metadata.partition == 2
@@ -233,7 +225,7 @@ async def test_error_of_a_partitioner_is_raised_as_it_is(one_broker: FakeCluster
     def choose(_key: bytes | None, _every: list[int], _available: list[int]) -> int:
         raise KeyError("no home")
 
-    async with AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, partitioner=choose) as producer:
+    async with producer_of(one_broker, partitioner=choose) as producer:
         with pytest.raises(KeyError, match="no home"):
             await producer.send("orders", b"1")
 
@@ -250,3 +242,146 @@ async def test_keys_go_where_aiokafka_sends_them(producer: AIOKafkaProducer) -> 
 
 async def test_partitions_are_a_set(producer: AIOKafkaProducer) -> None:
     assert await producer.partitions_for("orders") == {0, 1, 2}
+
+
+async def test_closed_producer_takes_nothing(one_broker: FakeCluster) -> None:
+    producer = producer_of(one_broker)
+    batch = producer.create_batch()
+    await producer.start()
+    await producer.stop()
+    await producer.stop()
+
+    assert producer._closed  # noqa: SLF001  # programs look at it
+    with pytest.raises(errors.ProducerClosed):
+        await producer.send("orders", b"1")
+    with pytest.raises(errors.ProducerClosed):
+        await producer.send_batch(batch, "orders", partition=0)
+
+
+async def test_stop_delivers_what_was_queued(one_broker: FakeCluster) -> None:
+    async def fail() -> None:
+        async with producer_of(one_broker, linger_ms=60_000) as producer:
+            await producer.send("orders", b"1", partition=0)
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        await fail()
+
+    assert values(one_broker, "orders") == [b"1"]
+
+
+async def test_brokers_that_are_down_are_a_connection_error() -> None:
+    """Starting may be retried; until it succeeds, nothing is sent."""
+    async with dead_port() as address:
+        producer = AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=200)
+        for _ in range(2):
+            with pytest.raises(errors.KafkaConnectionError, match="127"):
+                await producer.start()
+        with pytest.raises(errors.IllegalStateError):
+            await producer.send("orders", b"1")
+        await producer.stop()
+
+
+async def test_start_that_failed_may_succeed_later(one_broker: FakeCluster) -> None:
+    """The loop around `start` that services have."""
+    await one_broker.kill(1)
+    producer = producer_of(one_broker, request_timeout_ms=200)
+    with pytest.raises(errors.KafkaConnectionError):
+        await producer.start()
+    await one_broker.restart(1)
+    await producer.start()
+
+    metadata = await producer.send_and_wait("orders", b"1", partition=0)
+    await producer.stop()
+
+    assert metadata.offset == 0
+
+
+async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
+    """The warning begins like aiokafka's, and names the line of the program that created it."""
+
+    async def drop() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+        await producer.start()
+
+    with pytest.warns(
+        ResourceWarning, match=r"^Unclosed AIOKafkaProducer '.*', made at .*test_aiokafka_producer\.py:\d+,"
+    ):
+        await drop()
+    await asyncio.sleep(0.05)  # what it leaves closes itself
+
+
+async def test_stopped_stays_stopped(one_broker: FakeCluster) -> None:
+    """A restarted producer would be one that no `stop` closes."""
+    producer = producer_of(one_broker)
+    await producer.start()
+    await producer.stop()
+
+    for _ in range(2):
+        with pytest.raises(errors.ProducerClosed):
+            await producer.start()
+    with pytest.raises(errors.ProducerClosed):
+        await producer.send("orders", b"1")
+
+
+async def test_stop_from_elsewhere_closes_nothing_and_stays_possible(one_broker: FakeCluster) -> None:
+    """On another event loop, stop and start are refused in aiokafka's class; then its own loop stops it."""
+    producer = producer_of(one_broker)
+    await producer.start()
+
+    for call in (producer.stop, producer.start):
+        with pytest.raises(errors.IllegalStateError, match="belongs to the event loop that started it"):
+            await asyncio.to_thread(lambda call=call: asyncio.run(call()))
+    await producer.send_and_wait("orders", b"1", partition=0)
+    await producer.stop()
+
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproducer")] == []
+
+
+async def test_stopped_while_it_starts_stays_stopped(one_broker: FakeCluster) -> None:
+    """Its calls say that it is closed, not that it was never started."""
+    producer = producer_of(one_broker)
+    starting = asyncio.create_task(producer.start())
+    await asyncio.sleep(0)
+    await producer.stop()
+
+    with pytest.raises(errors.ProducerClosed):
+        await starting
+    with pytest.raises(errors.ProducerClosed):
+        await producer.send("orders", b"1")
+
+
+async def test_one_cancelled_start_leaves_the_other_its_producer(one_broker: FakeCluster) -> None:
+    """Two tasks start it, one of them is cancelled: what the other has started is used, and stopped."""
+    producer = producer_of(one_broker)
+    cancelled, started = (asyncio.create_task(producer.start()) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait([cancelled, started])
+
+    metadata = await producer.send_and_wait("orders", b"1", partition=0)
+    await producer.stop()
+
+    assert (cancelled.cancelled(), started.exception(), metadata.offset) == (True, None, 0)
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproducer")] == []
+
+
+async def test_dropped_after_a_second_start_names_its_maker(one_broker: FakeCluster) -> None:
+    """The line that made it, not the one that started it again."""
+
+    async def drop() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers, request_timeout_ms=200)
+        await one_broker.kill(1)
+        with pytest.raises(errors.KafkaConnectionError):
+            await producer.start()
+        await one_broker.restart(1)
+        await producer.start()
+        del producer
+        gc.collect()  # the error of the first start held on to it
+
+    made_at = f"{__file__}:{drop.__code__.co_firstlineno + 1},"
+    with pytest.warns(ResourceWarning) as caught:
+        await drop()
+    await asyncio.sleep(0.05)  # what it leaves closes itself
+
+    assert made_at in str(caught[0].message)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config._foreign_names import ALIASES, REPLACEMENTS, WITHOUT_EFFECT
-from aioproducer.config._kafka_properties import python_name
+from aioproducer.config._option_names import ALIASES, REPLACEMENTS, WITHOUT_EFFECT, python_name
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.contracts.group_room import Room
-from tests.contracts.raw_client import RawClient
+from tests.contracts.clients import RawClient
+from tests.contracts.group_client import Room
 
 
 @pytest.fixture

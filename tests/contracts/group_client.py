@@ -1,15 +1,17 @@
-"""One consumer made of single requests: what contract tests of groups ask with."""
+"""A consumer made of single requests, and a group on one broker in which several of them meet."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import NamedTuple
 
 from aioproducer.testing import ApiKey
-from tests.contracts.raw_client import RawClient
+from tests.contracts.clients import RawClient
+from tests.kafka_releases import fake_and_real
 
 RANGE: Mapping[str, bytes] = {"range": b"m"}
 _PATIENCE_S = 10.0
@@ -141,3 +143,51 @@ class GroupClient:
 
     def _instance(self, version: int, *, since: int) -> dict[str, object]:
         return {"group_instance_id": self.instance_id} if version >= since else {}
+
+
+LINES: Sequence[object] = fake_and_real(["3.9.1", "4.3.1"])
+"""The two coordinators of groups that Kafka has had, embedded and real."""
+
+
+class Room:
+    """A group of its own on one broker, and the clients with a connection to it."""
+
+    def __init__(self, release: str, bootstrap_servers: str) -> None:
+        self.release = release
+        self.group = f"g-{secrets.token_hex(6)}"
+        self._bootstrap_servers = bootstrap_servers
+        self._connections: list[RawClient] = []
+
+    async def consumer(self, instance_id: str | None = None, *, group: str | None = None) -> GroupClient:
+        client = await RawClient.connect(self._bootstrap_servers)
+        self._connections.append(client)
+        return GroupClient(client, self.group if group is None else group, instance_id)
+
+    async def settled(self, *instance_ids: str | None) -> Sequence[GroupClient]:
+        """Return members of a stable group, the leader first; their assignments are `b"0"`, `b"1"` and so on."""
+        members = [await self.consumer(instance_id) for instance_id in instance_ids]
+        await members[0].enter()
+        for count in range(2, len(members) + 1):
+            await together(*members[:count])
+        assigned = {member.member_id: str(number).encode() for number, member in enumerate(members)}
+        await members[0].sync(**assigned)
+        for member in members[1:]:
+            await member.sync()
+        return members
+
+    async def open(self) -> None:
+        await (await self.consumer()).client.group_coordinator(self.group)
+
+    async def close(self) -> None:
+        for client in self._connections:
+            await client.close()
+
+
+async def together(*members: GroupClient, **terms: object) -> list[Joined]:
+    async with asyncio.TaskGroup() as group:
+        last = group.create_task(members[-1].enter(**terms))  # type: ignore[arg-type]
+        others = []
+        for member in members[:-1]:
+            await member.until_heartbeat(27)
+            others.append(group.create_task(member.join(**terms)))  # type: ignore[arg-type]
+    return [task.result() for task in (*others, last)]

@@ -1,9 +1,15 @@
-"""A cluster whose brokers take pushed metrics: the embedded one, and real Kafka with this project's plug-in."""
+"""A cluster whose brokers take pushed metrics: the embedded one, and real Kafka with this project's plug-in.
+
+`python -m tests.contracts.metrics_receiver` writes `tests/protocol/golden/java_pushes.json`: the names, kinds and
+attributes that Kafka's own producer of the newest tested release pushes to such a broker.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import tempfile
 import uuid
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,15 +17,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from aioproducer._protocol.compression import CompressionType, decompress
 from aioproducer.testing import ApiKey, FakeCluster, MetricsSubscription
 from aioproducer.testing.kafka import KafkaCluster
-from aioproducer.testing.kafka.errors import BrokerStartError
-from aioproducer.testing.kafka.java_process import run_program
-from aioproducer.testing.kafka.kafka_jars import kafka_jars
+from aioproducer.testing.kafka.cache import TESTED_VERSIONS, kafka_jars
 from aioproducer.testing.kafka.prerequisites import java_program
-from tests.contracts.raw_client import RawClient
+from aioproducer.testing.kafka.programs import BrokerStartError, java_command, run_program
+from tests.contracts.clients import RawClient
 from tests.fakes.otlp import Push, decoded
 
 SOURCE = Path(__file__).parent / "receiver" / "MetricsReceiver.java"
@@ -110,3 +116,37 @@ async def _compile(jars: Path, classes: Path) -> None:
 
 def new_client_id() -> str:
     return f"client-{uuid.uuid4().hex[:8]}"
+
+
+GOLDEN = Path(__file__).parents[1] / "protocol" / "golden" / "java_pushes.json"
+CLIENT_ID = "java"
+
+
+async def record() -> None:
+    version = TESTED_VERSIONS[0]
+    with tempfile.TemporaryDirectory() as folder:
+        receiver = await real_receiver(version, Path(folder))
+        async with receiver.kafka:
+            await receiver.subscribe(["*"], 200)
+            tools = await kafka_jars(version, tools=True)
+            properties = [f"bootstrap.servers={receiver.bootstrap_servers}", f"client.id={CLIENT_ID}"]
+            load = ["--topic", "t", "--num-records", "3000", "--record-size", "100", "--throughput", "1000"]
+            program = "org.apache.kafka.tools.ProducerPerformance"
+            await run_program(java_command(tools, program, [*load, "--producer-props", *properties]))
+            last = max(receiver.folder.glob(f"[0-9]*,{CLIENT_ID},*"))
+            GOLDEN.write_text(json.dumps(_described(last.read_bytes()), indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _described(data: bytes) -> dict[str, list[str]]:
+    """Return the kind and the attributes of each metric, by name."""
+    described: dict[str, list[str]] = {}
+    for of_producer in MetricsData.FromString(data).resource_metrics:
+        for metric in of_producer.scope_metrics[0].metrics:
+            kind = metric.WhichOneof("data")
+            (point,) = metric.sum.data_points if kind == "sum" else metric.gauge.data_points
+            described[metric.name] = [str(kind), *sorted(pair.key for pair in point.attributes)]
+    return described
+
+
+if __name__ == "__main__":
+    asyncio.run(record())

@@ -6,8 +6,7 @@ from importlib import import_module
 import pytest
 
 from aioproducer.testing import ApiKey
-from tests.contracts.odd_batches import odd_batch
-from tests.contracts.raw_client import RawClient
+from tests.contracts.clients import RawClient, odd_batch
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -12,8 +12,8 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing import ApiKey, FakeCluster, MetricsSubscription
+from tests.contracts.clients import RawClient
 from tests.contracts.metrics_receiver import FakeReceiver, MetricsReceiver, new_client_id, real_receiver
-from tests.contracts.raw_client import RawClient
 from tests.fakes.otlp import Push
 from tests.kafka_releases import FAKE
 

@@ -18,8 +18,7 @@ from aioproducer import BrokerError, Producer
 from aioproducer.testing import ApiKey
 from aioproducer.testing.kafka import KafkaCluster
 from tests.conftest import running_kafka
-from tests.contracts.other_reader import read
-from tests.contracts.raw_client import RawClient
+from tests.contracts.clients import RawClient, read
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from tests.contracts.raw_client import RawClient
+from tests.contracts.clients import RawClient
 
 PATIENCE_S = 15.0
 COMMITS: Mapping[bytes, bool] = {b"one": True, b"two": False, b"three": True}

@@ -6,18 +6,22 @@ The recorded traces (`traces/`) compare thousands of random requests; here is wh
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import NamedTuple
 
 import pytest
 
-from aioproducer.testing import ApiKey
-from tests.contracts.raw_client import RawClient
-from tests.contracts.transactional_client import TransactionalClient
-from tests.kafka_releases import fake_and_real
+from aioproducer import BrokerError, KafkaError, OffsetAndMetadata, Producer, TopicPartition
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.testing import ApiKey, FakeCluster
+from tests.conftest import running_kafka
+from tests.contracts.clients import RawClient, TransactionalClient, read
+from tests.kafka_releases import FAKE, RELEASES, fake_and_real, version_of_release
 
 COMMITTED, ALL = 1, 0
+PRODUCE_OF_V1 = 11  # its highest version before transactions of version 2
 
 WITH_V2 = pytest.mark.parametrize("broker_of_release", fake_and_real(["4.3.1"]), indirect=True)
 """Where transactions of version 2 are finalized."""
@@ -33,10 +37,6 @@ class Line(NamedTuple):
         """Whether transactions of version 2 are finalized."""
         return self.release == "4.3.1"
 
-    @property
-    def produce(self) -> int:
-        return 11
-
     def producer(self) -> TransactionalClient:
         return TransactionalClient(self.client, f"id-{secrets.token_hex(6)}")
 
@@ -47,19 +47,12 @@ class Line(NamedTuple):
 
     async def group(self) -> str:
         group = f"g-{secrets.token_hex(6)}"
-        found, loaded = -1, -1
-        while (found, loaded) != (0, 0):
-            found = int((await self.client.ask(ApiKey.FIND_COORDINATOR, 2, key=group, key_type=0)).error_code)
-            loaded = int((await self.client.ask(ApiKey.OFFSET_FETCH, 5, group_id=group, topics=())).error_code)
-            await asyncio.sleep(0.01 if found == loaded == 0 else 0.05)
+        await self.client.group_coordinator(group)
         return group
 
     async def end_offset(self, isolation: int = ALL) -> int:
-        message = import_module("kio.schema.list_offsets.v4.request")
-        part = message.ListOffsetsPartition(partition_index=0, timestamp=-1)
-        asked = (message.ListOffsetsTopic(name=self.topic, partitions=(part,)),)
-        answer = await self.client.ask(ApiKey.LIST_OFFSETS, 4, replica_id=-1, isolation_level=isolation, topics=asked)
-        return int(answer.topics[0].partitions[0].offset)
+        offset, _ = await self.client.offset(self.topic, -1, isolation=isolation)
+        return offset
 
     async def aborted(self) -> list[int]:
         message = import_module("kio.schema.fetch.v4.request")
@@ -86,7 +79,7 @@ async def test_version_1_commits_what_was_added(line: Line) -> None:
     producer = await line.started()
 
     added = await producer.add_partitions(line.topic)
-    produced = await producer.produce(line.topic, version=line.produce)
+    produced = await producer.produce(line.topic, version=PRODUCE_OF_V1)
     open_end = await line.end_offset(COMMITTED)
     ended = await producer.end(commit=True, version=3)
 
@@ -135,7 +128,7 @@ async def test_read_committed_fetch_lists_aborted_transactions(line: Line) -> No
     producer = await line.started()
     for sequence, commit in enumerate((True, False, True)):
         await producer.add_partitions(line.topic)
-        await producer.produce(line.topic, sequence, version=line.produce)
+        await producer.produce(line.topic, sequence, version=PRODUCE_OF_V1)
         await producer.end(commit=commit, version=3)
         await producer.state()
 
@@ -147,7 +140,7 @@ async def test_oldest_open_transaction_holds_readers_back(line: Line) -> None:
     slow, quick = await line.started(), await line.started()
     for producer in (slow, quick):
         await producer.add_partitions(line.topic)
-        await producer.produce(line.topic, version=line.produce)
+        await producer.produce(line.topic, version=PRODUCE_OF_V1)
     await quick.end(commit=True, version=3)
     await quick.state()
     held_back = await line.end_offset(COMMITTED)
@@ -161,12 +154,12 @@ async def test_second_producer_fences_the_first(line: Line) -> None:
     """Its open transaction is aborted; its later requests get 47 or 90."""
     first = await line.started()
     await first.add_partitions(line.topic)
-    await first.produce(line.topic, version=line.produce)
+    await first.produce(line.topic, version=PRODUCE_OF_V1)
     second = TransactionalClient(line.client, first.transactional_id)
     taken_over = await second.init()
 
     errors = [
-        await first.produce(line.topic, 1, version=line.produce),
+        await first.produce(line.topic, 1, version=PRODUCE_OF_V1),
         await first.add_partitions(line.topic),
         await first.add_partitions(line.topic, version=1),
         (await first.end(commit=True, version=3)).error,
@@ -226,19 +219,19 @@ async def test_stray_batch_of_version_1_joins_the_next_transaction(line: Line) -
     """Only a guarded InitProducerId in between keeps it out."""
     producer = await line.started()
     await producer.add_partitions(line.topic)
-    await producer.produce(line.topic, 0, version=line.produce)
+    await producer.produce(line.topic, 0, version=PRODUCE_OF_V1)
     await producer.end(commit=False, version=3)
     await producer.state()
     await producer.add_partitions(line.topic)
 
-    stray = await producer.produce(line.topic, 1, version=line.produce)
+    stray = await producer.produce(line.topic, 1, version=PRODUCE_OF_V1)
     await producer.end(commit=True, version=3)
     old = (producer.producer_id, producer.epoch)
     await producer.init(expected=old)
     await producer.add_partitions(line.topic)
     producer.epoch = old[1]
 
-    assert (stray, await producer.produce(line.topic, 2, version=line.produce)) == (0, 47)
+    assert (stray, await producer.produce(line.topic, 2, version=PRODUCE_OF_V1)) == (0, 47)
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -327,7 +320,7 @@ async def test_timed_out_transaction_fences_its_producer(line: Line) -> None:
     """With version 1 only an unguarded init helps. With version 2 its abort gets the next epoch."""
     producer = line.producer()
     await producer.init(timeout_s=0.3)
-    epoch, version = producer.epoch, 12 if line.has_v2 else line.produce
+    epoch, version = producer.epoch, 12 if line.has_v2 else PRODUCE_OF_V1
     await producer.add_partitions(line.topic)
     await producer.produce(line.topic, version=version)
     while await producer.state() == "Ongoing":  # noqa: ASYNC110 - asks a broker
@@ -355,3 +348,191 @@ async def test_time_out_of_transactions_is_limited(line: Line, *, timeout_s: flo
 
 async def test_empty_transactional_id_is_refused(line: Line) -> None:
     assert (await TransactionalClient(line.client, "").init()).error == 42
+
+
+# Transactional ids that expire (`transactional.id.expiration.ms`)
+
+
+EXPIRES_AFTER_S = 1.5
+PROPERTIES: Mapping[str, str] = {
+    "transactional.id.expiration.ms": str(round(EXPIRES_AFTER_S * 1000)),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+}
+FORGOTTEN, FENCED = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED
+OUTDATED = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.fixture(scope="module", params=fake_and_real())
+def forgetful_release(
+    request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor
+) -> Iterator[tuple[str, str | None]]:
+    """A release, and the address of a real node whose transactional ids expire soon; None: to be embedded."""
+    kind, release = request.param
+    if kind == FAKE:
+        yield release, None
+        return
+    for kafka in running_kafka(release, kafka_thread, properties=PROPERTIES):
+        yield release, kafka.bootstrap_servers
+
+
+@pytest.fixture
+async def forgetful(forgetful_release: tuple[str, str | None]) -> AsyncIterator[tuple[bool, str]]:
+    """Return whether transactions are V2, and the address of a broker whose transactional ids expire soon."""
+    release, servers = forgetful_release
+    is_v2 = release == "4.3.1"
+    if servers is not None:
+        yield is_v2, servers
+        return
+    level = RELEASES[release].get("transaction.version")
+    async with FakeCluster(
+        nodes=1,
+        profile=version_of_release(release),
+        transactional_id_expiration_s=EXPIRES_AFTER_S,
+        **({} if level is None else {"transaction_version": level}),
+    ) as fake:
+        yield is_v2, fake.bootstrap_servers
+
+
+@pytest.fixture
+async def client(forgetful: tuple[bool, str]) -> AsyncIterator[RawClient]:
+    client = await RawClient.connect(forgetful[1])
+    yield client
+    await client.close()
+
+
+def new_name() -> str:
+    return f"t-{secrets.token_hex(6)}"
+
+
+async def expired(client: RawClient, transactional_id: str) -> None:
+    while transactional_id in await known_ids(client):  # noqa: ASYNC110 - asks a broker
+        await asyncio.sleep(0.05)
+
+
+async def known_ids(client: RawClient) -> set[str]:
+    answer = await client.ask(ApiKey.LIST_TRANSACTIONS, 0, state_filters=(), producer_id_filters=())
+    assert int(answer.error_code) == 0
+    return {each.transactional_id for each in answer.transaction_states}
+
+
+async def in_transaction(producer: TransactionalClient, topic: str, *, is_v2: bool) -> None:
+    assert is_v2 or await producer.add_partitions(topic) == 0
+    assert await producer.produce(topic, version=12 if is_v2 else 11) in {0, ErrorCode.NOT_ENOUGH_REPLICAS}
+
+
+async def test_requests_of_an_expired_id_are_refused(forgetful: tuple[bool, str], client: RawClient) -> None:
+    """All with the same code but InitProducerId: it makes a new identity, whichever the request names."""
+    is_v2, _ = forgetful
+    topic, group = new_name(), new_name()
+    await client.create_topic(topic)
+    old = TransactionalClient(client, new_name())
+    assert await old.find_coordinator() in {0, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert (await old.init()).error == 0
+    known = old.producer_id, old.epoch
+    await expired(client, old.transactional_id)
+
+    codes = {
+        "AddPartitionsToTxn": await old.add_partitions(topic),
+        "AddOffsetsToTxn": await old.add_offsets(group),
+        "Produce": await old.produce(topic, version=12 if is_v2 else 11),
+        "TxnOffsetCommit": await committed_offset_code(old, group, topic, version=5 if is_v2 else 4),
+        "EndTxn commit": (await old.end(commit=True, version=5 if is_v2 else 4)).error,
+        "EndTxn abort": (await old.end(commit=False, version=5 if is_v2 else 4)).error,
+    }
+    renewed = await old.init(expected=known)
+    after = {
+        "AddPartitionsToTxn": await TransactionalClient(client, old.transactional_id).add_partitions(topic),
+        "InitProducerId": (await old.init(expected=known)).error,
+    }
+
+    assert codes == dict.fromkeys(codes, FORGOTTEN)
+    assert (renewed.error, renewed.epoch, renewed.producer_id != known[0]) == (0, 0, True)
+    assert after == {"AddPartitionsToTxn": FORGOTTEN, "InitProducerId": FENCED}
+
+
+async def committed_offset_code(producer: TransactionalClient, group: str, topic: str, *, version: int) -> int:
+    starting = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    while (code := await producer.commit_offset(group, topic, 1, version=version)) in starting:
+        await producer.client.ask(ApiKey.FIND_COORDINATOR, 2, key=group, key_type=0)
+        await asyncio.sleep(0.05)
+    return code
+
+
+async def test_open_transaction_keeps_its_id(forgetful: tuple[bool, str], client: RawClient) -> None:
+    """An id that was used later expires meanwhile."""
+    is_v2, _ = forgetful
+    topic = new_name()
+    await client.create_topic(topic)
+    busy, idle = (TransactionalClient(client, new_name()) for _ in range(2))
+    await busy.find_coordinator()
+    await busy.init()
+    await in_transaction(busy, topic, is_v2=is_v2)
+    await idle.init()
+    await expired(client, idle.transactional_id)
+
+    state = await busy.state()
+    ended = await busy.end(commit=True, version=5 if is_v2 else 4)
+    await expired(client, busy.transactional_id)
+
+    assert (state, ended.error) == ("Ongoing", 0)
+
+
+async def job(producer: Producer, topic: str, value: bytes) -> None:
+    async with producer.transaction() as txn:
+        await txn.send(topic, value, partition=0)
+
+
+async def test_fenced_producer_stays_out_when_its_id_has_expired(
+    forgetful: tuple[bool, str], client: RawClient
+) -> None:
+    """Three times it tries to do again what its successor has done (KAFKA-18019)."""
+    _, servers = forgetful
+    topic, worker = new_name(), new_name()
+    await client.create_topic(topic)
+    errors = []
+    async with Producer(servers, transactional_id=worker) as old:
+        await job(old, topic, b"4 by the old one")
+        async with Producer(servers, transactional_id=worker) as new:
+            await job(new, topic, b"5 by the new one")
+        await expired(client, worker)
+        for _ in range(3):
+            with pytest.raises(KafkaError) as failed:
+                await job(old, topic, b"5 by the old one")
+            errors.append(failed.value)
+    async with Producer(servers, transactional_id=worker) as third:
+        await job(third, topic, b"6 by a third one")
+
+    assert codes_of(errors)[1:] == [FORGOTTEN, FORGOTTEN]
+    assert codes_of(errors)[0] in {FORGOTTEN, OUTDATED}  # V2: a leader that has a newer epoch does not ask
+    assert "transactional.id.expiration.ms" in str(errors[-1])
+    found = await asyncio.to_thread(read, servers, topic, "read_committed")
+    assert found == [b"4 by the old one", b"5 by the new one", b"6 by a third one"]
+
+
+def codes_of(errors: Iterable[KafkaError]) -> list[int]:
+    return [error.code if isinstance(error, BrokerError) else -1 for error in errors]
+
+
+async def test_offsets_of_a_fenced_producer_stay_out(forgetful: tuple[bool, str], client: RawClient) -> None:
+    """A transaction of offsets alone, whose first request goes to another coordinator under V2."""
+    _, servers = forgetful
+    topic, group, worker = new_name(), new_name(), new_name()
+    await client.create_topic(topic)
+    async with Producer(servers, transactional_id=worker) as old:
+        async with Producer(servers, transactional_id=worker) as new, new.transaction() as txn:
+            await txn.send_offsets({TopicPartition(topic, 0): OffsetAndMetadata(5)}, group)
+        await expired(client, worker)
+        errors = []
+        for offset in (1, 2, 3):
+            with pytest.raises(KafkaError) as failed:
+                await commit_offset(old, group, TopicPartition(topic, 0), offset)
+            errors.append(failed.value)
+    error, found = await TransactionalClient(client, worker).committed_offset(group, topic)
+
+    assert codes_of(errors)[1:] == [FORGOTTEN, FORGOTTEN]
+    assert (error, found) == (0, 5)
+
+
+async def commit_offset(producer: Producer, group: str, place: TopicPartition, offset: int) -> None:  # noqa: PLR0917
+    async with producer.transaction() as txn:
+        await txn.send_offsets({place: OffsetAndMetadata(offset)}, group)

@@ -1,4 +1,4 @@
-"""Every Python block in the README and the documentation runs, against the embedded cluster.
+"""Every Python block in the README and the documentation runs, on the embedded cluster, and passes `mypy --strict`.
 
 The blocks of a page run in order and share their names, with `await` on top as in `python -m asyncio`;
 `localhost:9092` is the embedded cluster, `localhost:8081` a schema registry. What a reader need not see stands as a
@@ -8,7 +8,10 @@ public names are known already. Tutorials are whole programs with their output, 
 
 import ast
 import asyncio
+import os
+import subprocess
 import sys
+import textwrap
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +22,7 @@ import pytest
 
 import aioproducer
 from aioproducer.testing import FakeCluster
-from tests.docs.code_blocks import CLOUDS, PAGES, code_blocks, is_tutorial, page_name
+from tests.docs.code_blocks import CLOUDS, PAGES, ROOT, code_blocks, is_tutorial, page_name
 from tests.fakes.schema_registry import FakeSchemaRegistry
 
 
@@ -62,3 +65,59 @@ async def test_code_of_a_page_runs(
     monkeypatch.syspath_prepend(CLOUDS)
     async with FakeSchemaRegistry() as registry:
         await asyncio.to_thread(run_page, page, cluster.bootstrap_servers, registry.url)
+
+
+MYPY = [
+    *(sys.executable, "-m", "mypy", "--strict", "--config-file="),
+    "--follow-imports=silent",  # the package is checked by itself
+    "--allow-redefinition",  # a page may use one name for the producer of each of its programs
+    "--disable-error-code=import-untyped",  # aiokafka and pyarrow have no types
+]
+NAMES = "from aioproducer import *\nasync def page() -> None:\n"
+"""In front of a page of docs/reference/, where the public names are known; then as `PAGE`."""
+
+PAGE = "async def page() -> None:\n"
+"""The blocks of a page share their names and have `await` on top; no block begins on the first lines of a page."""
+
+
+def written_to(folder: Path, name: str, blocks: list[tuple[int, str]], *, front: str = "") -> None:
+    lines = front.splitlines()
+    for above, code in blocks:
+        lines += [""] * (above - len(lines))
+        lines += (textwrap.indent(code, "    ") if front else code).splitlines()
+    (folder / f"{name}.py").write_text("\n".join([*lines, "    ..." if front else "", ""]), "utf-8")
+
+
+def write_page(folder: Path, page: Path) -> None:
+    name = page_name(page).removesuffix(".md").replace("/", "__")
+    if is_tutorial(page):
+        for block in code_blocks(page):
+            written_to(folder, f"{name}__{block[0]}", [block])
+    else:
+        written_to(folder, name, code_blocks(page), front=NAMES if "reference" in page.parts else PAGE)
+
+
+@pytest.mark.slow
+def test_code_of_all_pages_and_examples_passes_mypy_strict(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """As a user's program would; the lines named are those of the pages."""
+    for page in PAGES:
+        write_page(tmp_path, page)
+    assert request.config.cache is not None
+    cache = request.config.cache.mkdir("mypy-of-docs")
+    command = [
+        *MYPY,
+        f"--cache-dir={cache}",
+        *map(str, sorted(tmp_path.glob("*.py"))),
+        *map(str, ROOT.glob("examples/*.py")),
+    ]
+
+    done = subprocess.run(
+        command,
+        env={**os.environ, "MYPYPATH": f"{ROOT}:{CLOUDS}"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert done.stdout.startswith("Success: no issues found"), done.stdout + done.stderr

@@ -13,8 +13,7 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
-from tests.import_graph import PACKAGE, names_imported
-from tests.layers import layers
+from tests.import_graph import PACKAGE, layers, names_imported
 
 PAGE = PACKAGE.parent / "docs" / "explanation" / "life_of_a_record.md"
 MOST_FILES = 30

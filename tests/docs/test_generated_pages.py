@@ -4,40 +4,27 @@ import asyncio
 import importlib
 import inspect
 import re
-from types import ModuleType
+from pathlib import Path
 
 import pytest
 
 from aioproducer import errors
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.spark._options import SinkOptions, SourceOptions
-from docs import (
-    generate_api,
-    generate_configuration,
-    generate_connection_errors,
-    generate_diagnoses,
-    generate_errors,
-    generate_metrics,
-    generate_protocol_versions,
-    generate_spark_options,
-)
+from docs import generate_api, generate_configuration, generate_connection_errors, generate_spark_options
+from docs.generate_performance import FIGURES_FILE, PAGE, PLOT, page, plot
+from tests.benchmarks.report import BenchReport
 
-GENERATORS = [
-    generate_api,
-    generate_configuration,
-    generate_connection_errors,
-    generate_diagnoses,
-    generate_errors,
-    generate_metrics,
-    generate_protocol_versions,
-    generate_spark_options,
-]
+DOCS = Path(__file__).parent.parent.parent / "docs"
+GENERATORS = [path.stem for path in sorted(DOCS.glob("generate_*.py")) if path.stem != "generate_performance"]
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
-def test_page_is_current(generator: ModuleType) -> None:
+def test_page_is_current(generator: str) -> None:
     """Else: run the script that the page names in its first line."""
-    assert generator.PAGE.read_text("utf-8") == generator.render()
+    module = importlib.import_module(f"docs.{generator}")
+
+    assert module.PAGE.read_text("utf-8") == module.render()
 
 
 def test_configuration_page_has_every_option() -> None:
@@ -117,3 +104,10 @@ def test_arguments_of_the_api_page_are_one_bullet_each() -> None:
 def test_every_option_for_spark_has_a_text(model: type, texts: dict[str, str]) -> None:
     """A new one needs its place in the table."""
     assert generate_spark_options.option_names(model) == set(texts)
+
+
+def test_performance_page_and_plot_are_current() -> None:
+    measured = BenchReport.from_json(FIGURES_FILE.read_text("utf-8"))
+
+    assert PAGE.read_text("utf-8") == page(measured)
+    assert PLOT.read_text("utf-8") == plot(measured)

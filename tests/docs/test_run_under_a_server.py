@@ -8,7 +8,6 @@ import http.client
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.testing import FakeCluster, ThreadedFakeCluster
+from aioproducer.testing.kafka.server_properties import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs/how-to/run_under_a_server.md"
@@ -66,13 +66,6 @@ def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
             print(output.read())  # shown if the test fails
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def post(port: int, path: str, order: bytes) -> bytes:
     """Post an order as soon as the server listens."""
     until = time.monotonic() + PATIENCE_S
@@ -106,7 +99,7 @@ def test_page_has_the_files_of_every_server(files: Path) -> None:
 
 
 def test_gunicorn(files: Path, cluster: ThreadedFakeCluster) -> None:
-    before, port = len(values(cluster)), free_port()
+    before, port = len(values(cluster)), free_ports(1)[0]
     patience = ("--graceful-timeout", "3")  # of a worker that is still booting, gunicorn misses the end
     with running(files, "gunicorn", "app:app", "--bind", f"127.0.0.1:{port}", *patience) as gunicorn:
         offsets = [int(post(port, "/", b"g%d" % number)) for number in range(8)]
@@ -158,7 +151,7 @@ def test_multiprocessing(files: Path, cluster: ThreadedFakeCluster, method: str)
 
 
 def test_uvicorn(files: Path, cluster: ThreadedFakeCluster) -> None:
-    before, port = len(values(cluster)), free_port()
+    before, port = len(values(cluster)), free_ports(1)[0]
     with running(files, "uvicorn", "service:app", "--workers", "2", "--port", str(port)):
         offsets = [int(post(port, "/orders", b"u%d" % number)) for number in range(8)]
 

@@ -1,28 +1,120 @@
-"""The core of a producer without an event loop or a network, and a clock that tests set."""
+"""The core of a producer without an event loop or a network, its parts alone, and a clock that tests set."""
+
+from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn
 
-from aioproducer._accumulator.batch_options import BatchOptions
+import pytest
+
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
-from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch, RecordDeadline
+from aioproducer._accumulator.partition_queue import (
+    BatchOptions,
+    BatchState,
+    PartitionQueue,
+    ProducerBatch,
+    RecordDeadline,
+)
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
+from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
+from aioproducer._accumulator.wait_queues import BufferWaiters, WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
-from aioproducer._native.delivery import Delivery
+from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.measures import Measures
+from aioproducer._native.record_pipeline import RecordPipeline
+from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, Node, Partitions, PartitionView, TopicView
-from aioproducer.errors import KafkaError
+from aioproducer.errors import InvalidPartitionError, KafkaError
+from aioproducer.interceptors import InterceptorChain, ProducerInterceptor
+from aioproducer.partitioners import Partitioner
 from aioproducer.records import TopicPartition
-from tests.fakes.producer_events import EventNotes
+from aioproducer.serializers import SerializerArgument, bind_serializer
+from tests.fakes.logs import EventList
+
+if TYPE_CHECKING:
+    from aioproducer._producer.record_hooks import UnfinishedRecord
+
+
+class EventNotes:  # noqa: PLR0904  # one per event
+    """Implements `ProducerEvents` and `NetworkEvents`; a test may put a function of its own in the place of one."""
+
+    def __init__(self) -> None:
+        self.wakes = 0
+        self.opened: list[PartitionQueue] = []
+        self.filled: list[tuple[TopicPartition, int]] = []
+        self.unknown: list[str] = []
+        self.failed: list[KafkaError] = []
+        self.lost_logs: list[PartitionQueue] = []
+        self.abandoned = 0
+        self.fatal: list[KafkaError] = []
+        self.failed_nodes = 0
+        self.tried_again = 0
+        self._followers: list[MetadataRefresher] = []
+        self.on_timer: Callable[[float], object] = self.nothing
+        self.on_filled: Callable[[TopicPartition, int], object] = lambda place, size: self.filled.append((place, size))
+        self.on_recreated: Callable[[PartitionQueue, bool], object] = self.nothing
+
+    def nothing(self, *_: object) -> None:
+        """Take no note."""
+
+    def follow(self, metadata: MetadataRefresher) -> None:
+        self._followers.append(metadata)
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    memory_returned = wake
+
+    def timer_set_earlier(self, when: float) -> None:
+        self.on_timer(when)
+
+    def batch_opened(self, queue: PartitionQueue) -> None:
+        self.opened.append(queue)
+
+    def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
+        self.on_filled(topic_partition, size)
+
+    def unknown_partition(self, topic: str) -> None:
+        self.unknown.append(topic)
+
+    def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
+        self.on_recreated(queue, exists)
+
+    def records_failed(self, error: KafkaError) -> None:
+        self.failed.append(error)
+
+    def abandoned_batch_ended(self) -> None:
+        self.abandoned += 1
+
+    def log_lost(self, queue: PartitionQueue) -> None:
+        self.lost_logs.append(queue)
+
+    def failed_for_good(self, error: KafkaError) -> None:
+        self.fatal.append(error)
+
+    def raise_not_accepting(self) -> NoReturn:
+        """Fail the test: everything is open."""
+        pytest.fail("the appender is closed")
+
+    def node_failed(self) -> None:
+        self.failed_nodes += 1
+        for metadata in self._followers:
+            metadata.node_failed()
+
+    def node_tried_again(self) -> None:
+        self.tried_again += 1
+        for metadata in self._followers:
+            metadata.node_tried_again()
+
 
 TOPIC_ID = bytes(range(16))
 
@@ -133,6 +225,15 @@ class CoreParts:
         delivery = self.appender.append("t", value, key, partition, None, None, None)
         return delivery if delivery is not None else self.wait_in_queue(value, partition=partition, key=key).delivery
 
+    def record(
+        self, value: bytes | None, *, topic: str = "t", partition: int | None = 0, key: bytes | None = None
+    ) -> WaitingRecord:
+        _, _, timestamp, size = self.appender.measure(topic, value, key, partition, None, None)
+        result = BatchResult(None, None)  # type: ignore[arg-type]  # it is never awaited
+        record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
+        record.value, record.key, record.partition = value, key, partition
+        return record
+
     def wait_in_queue(  # noqa: PLR0913  # all that a record may have
         self,
         value: bytes | None = b"v",
@@ -144,12 +245,7 @@ class CoreParts:
         choose_partition: Callable[[], int] | None = None,
         deadline: RecordDeadline | None = None,
     ) -> WaitingRecord:
-        from aioproducer._native.delivery import BatchResult  # noqa: PLC0415
-
-        _, _, timestamp, size = self.appender.measure(topic, value, key, partition, None, None)
-        result = BatchResult(None, None)  # type: ignore[arg-type]  # as above
-        record = WaitingRecord(topic, result, timestamp=timestamp, size=size, called_at=self.now)
-        record.value, record.key, record.partition = value, key, partition
+        record = self.record(value, topic=topic, partition=partition, key=key)
         record.choose_partition, record.deadline = choose_partition, deadline
         self.wait_queues.join(record, is_counted=is_counted)
         return record
@@ -171,7 +267,7 @@ class CoreParts:
 
     def acknowledge(self, batch: ProducerBatch, *, base_offset: int = 0) -> None:
         """End a batch on the wire well, as the settlement does."""
-        batch.queue.take_from_wire(batch)
+        batch.queue.on_wire.remove(batch)
         batch.queue.identity.acknowledge(batch, base_offset, self.now)
         batch.move_to(BatchState.DONE)
         batch.result.complete(base_offset, -1, -1, batch.count)
@@ -183,7 +279,7 @@ class CoreParts:
         self, batch: ProducerBatch, *, maybe_written: bool = False, pause_s: float = 0.0, is_healthy: bool = False
     ) -> None:
         """Have a batch on the wire tried again, as the settlement does."""
-        batch.queue.take_from_wire(batch)
+        batch.queue.on_wire.remove(batch)
         batch.queue.identity.require_confirmation()
         batch.maybe_written = batch.maybe_written or maybe_written
         self.accumulator.put_back(batch, not_before=self.now + pause_s, is_healthy=is_healthy)
@@ -213,3 +309,146 @@ def values(batches: Sequence[ProducerBatch]) -> list[int]:
 
 def _nothing() -> None:
     """Nothing happens when the clock is read."""
+
+
+class PlainPreparation:
+    """The rare calls of the pipeline; it knows the topic `t` with two partitions."""
+
+    def __init__(self) -> None:
+        self.closed_batches: dict[str, int] = {}
+        self.refusals: list[str] = []
+        self.cluster: Cluster = cluster_of((1, 1))
+
+    def refused(self, topic: str, _partition: object, _headers: object, error: Exception) -> None:
+        self.refusals.append(f"{topic}: {type(error).__name__}")
+
+    def dropped(self, topic: str, _timestamp: object, _on_delivery: object) -> Delivery:
+        raise AssertionError(topic)
+
+    def unfinished(self, *arguments: object) -> UnfinishedRecord:
+        raise AssertionError(arguments)
+
+    def refuse_pending(self, *parts: object) -> NoReturn:
+        raise AssertionError(parts)
+
+    def notify_of_closed_batches(self) -> None:
+        pass
+
+    def partitioner_failed(self, topic: str, error: BaseException) -> InvalidPartitionError:
+        return InvalidPartitionError(f"{topic}: {error}")
+
+    def checked_choice(self, choice: object, topic: str, _partitions: int) -> int:
+        raise AssertionError(choice, topic)
+
+
+def pipeline_of(
+    core: CoreParts,
+    *,
+    interceptors: Sequence[ProducerInterceptor] = (),
+    serializer: SerializerArgument | None = None,
+    partitioner: Partitioner | None = None,
+    preparation: PlainPreparation | None = None,
+) -> RecordPipeline:
+    preparation = preparation or PlainPreparation()
+    bound = None if serializer is None else bind_serializer("serializer", serializer)
+    return RecordPipeline(
+        core.appender,
+        preparation,
+        preparation,
+        interceptors=InterceptorChain(interceptors, EventList()),
+        key_serializer=bound,
+        value_serializer=bound,
+        partitioner=partitioner,
+    )
+
+
+CHUNK = b"x" * 900
+
+
+class Queue:
+    """Wait queues of their own on a core, with nothing around them."""
+
+    def __init__(self, core: CoreParts) -> None:
+        self.core = core
+        self.appended: list[WaitingRecord] = []
+        self.refused: list[tuple[WaitingRecord, KafkaError]] = []
+        self.waiters = BufferWaiters(
+            core.appender, core.open_batches, on_appended=self._note_appended, on_refused=self._note_refused
+        )
+
+    def _note_appended(self, record: WaitingRecord, _: Delivery) -> None:
+        self.appended.append(record)
+        self._leave(record)
+
+    def _note_refused(self, record: WaitingRecord, error: KafkaError) -> None:
+        self.refused.append((record, error))
+        self._leave(record)
+
+    def _leave(self, record: WaitingRecord) -> None:
+        assert record.queue is not None
+        assert record.queue_owner is not None
+        record.queue.leave(record)
+        record.queue_owner.waiting_count -= 1
+
+    def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
+        return self.core.record(value, partition=partition, key=key)
+
+    def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
+        made = self.record(partition=partition, value=value)
+        made.call_order = len(self.appended) + sum(1 for _ in self.waiters)
+        self.waiters.join(made, self.waiters.owner_of(made))
+        return made
+
+    def free(self, chunks: int = 1) -> None:
+        """Have the oldest batches of node 1 acknowledged, and serve."""
+        for _ in range(chunks):
+            self.core.acknowledge(self.core.drain()[0])
+        self.waiters.serve()
+
+
+def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:
+    """Wait queues on a core whose memory is taken by partition 0."""
+    core = CoreParts(leaders=leaders, memory=chunks * 1024, batch_size=1024, max_record_size=6 * 1024)
+    while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
+        pass
+    return Queue(core)
+
+
+class Moves:
+    """Notes each new leader of a partition, and sets it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int | None]] = []
+        self.renewed: list[tuple[int, bool]] = []
+
+    def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
+        queue.leader_id = leader_id
+        self.seen.append((queue.topic_partition.partition, leader_id))
+
+    def note_renewed(self, queue: PartitionQueue, *, exists: bool) -> None:
+        self.renewed.append((queue.topic_partition.partition, exists))
+
+
+def use_all(partitions: TopicPartitions) -> None:
+    for topic in partitions.topics.values():
+        for number in range(len(topic.slots)):
+            partitions.slot(topic, number)
+
+
+def in_use(
+    *,
+    is_adaptive: bool = True,
+    identity: ProducerIdentity | None = None,
+    preferred: PreferredNodes | None = None,
+) -> tuple[TopicPartitions, Moves]:
+    moves = Moves()
+    partitions = TopicPartitions(
+        identity or ProducerIdentity(is_enabled=True),
+        max_in_flight=5,
+        random=random.Random(1),
+        move=moves.move,
+        on_recreated=moves.note_renewed,
+        is_adaptive=is_adaptive,
+        preferred=preferred or PreferredNodes(TimerHeap(lambda _: None), on_unavailable=lambda _: None),
+    )
+    return partitions, moves

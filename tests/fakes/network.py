@@ -1,20 +1,50 @@
-"""A connection or a whole client, on a virtual loop, with everything injected."""
+"""A connection, a client or a refresher of metadata on a virtual loop, with everything injected."""
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkContext, NetworkSettings
+from aioproducer._network.metadata_refresher import MetadataRefresher, MetadataSettings
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
+from aioproducer._timing.timers import TimerHeap
 from aioproducer.errors import KafkaError
-from tests.fakes.event_log import EventList
-from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
-from tests.fakes.scripted_broker import ScriptedBroker
-from tests.fakes.timer_driver import TimerDriver
-from tests.fakes.virtual_loop import VirtualLoop, virtual_loop
+from tests.fakes.core_parts import EventNotes
+from tests.fakes.logs import EventList
+from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
+from tests.fakes.virtual_loop import MemoryTransport, VirtualLoop, connect_in_memory, virtual_loop
+
+
+class TimerDriver:
+    """One `call_at` at a time, for the earliest timer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.events = EventNotes()
+        self.events.on_timer = lambda _when: self._set_alarm()
+        self.heap = TimerHeap(self.events.timer_set_earlier)
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def wakes(self) -> int:
+        return self.events.wakes
+
+    def _set_alarm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        when = self.heap.next_at()
+        if when is not None:
+            self._handle = self._loop.call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        self.heap.fire(self._loop.time())
+        self._set_alarm()
 
 
 class Ends:
@@ -108,3 +138,45 @@ def client_on(
     )
     client.start(loop)
     return ClientAndNetwork(client, loop, driver, log)
+
+
+ID = b"i" * 16
+Topics = Sequence[tuple[int, str, bytes, Sequence[tuple[int, int]]]]
+
+
+class Answers:
+    """A broker's responses to Metadata, one after another, the last one repeated; and the requests with their times."""
+
+    def __init__(self, *topics: Topics, nodes: Sequence[tuple[int, str, int]] = ((1, "seed", 9092),)) -> None:
+        self.asked: list[tuple[float, bytes]] = []
+        self.nodes = nodes
+        self.error_code = 0
+        self.cluster_id = "cluster"
+        self._topics = list(topics) or [()]
+
+    def __call__(self, broker: ScriptedBroker, heard: Heard) -> None:
+        topics = self._topics.pop(0) if len(self._topics) > 1 else self._topics[0]
+        self.asked.append((asyncio.get_running_loop().time(), heard.body))
+        broker.answer(heard, metadata_body(self.nodes, topics, self.error_code, cluster_id=self.cluster_id))
+
+
+@asynccontextmanager
+async def refreshing(
+    answers: Callable[[ScriptedBroker, Heard], None] | None, settings: MetadataSettings | None = None
+) -> AsyncIterator[tuple[MetadataRefresher, ClientAndNetwork]]:
+    """A running refresher on a network with one broker, or without."""
+    network = client_on(settings=NetworkSettings(connection_setup_timeout_ms=1000))
+    if answers is not None:
+        network.loop.servers["seed", 9092] = lambda: ScriptedBroker(answers)
+    refresher = MetadataRefresher(
+        network.client, settings or MetadataSettings(), random=random.Random(1), log=network.log
+    )
+    network.driver.events.follow(refresher)
+    task = asyncio.create_task(refresher.run())
+    try:
+        yield refresher, network
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        await network.client.close()
+    assert task.cancelled()

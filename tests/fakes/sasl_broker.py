@@ -8,9 +8,9 @@ from aioproducer._network.context import NetworkContext, NetworkSettings
 from aioproducer._network.sasl_client import Password, SaslClient, SaslSettings
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer.security import Secret
-from tests.fakes.memory_transport import MemoryTransport, connect_in_memory
 from tests.fakes.network import network_context, nothing
 from tests.fakes.scripted_broker import SPOKEN, Heard, ScriptedBroker
+from tests.fakes.virtual_loop import MemoryTransport, connect_in_memory
 from tests.reference.scram_server import ScramServer
 
 HELLO, TOKEN = 17, 36

@@ -26,7 +26,7 @@ from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, cluster_of
-from tests.fakes.event_log import EventList
+from tests.fakes.logs import EventList
 
 VERSION = 8  # Produce version: the last without tagged fields, so that responses are easy to write by hand
 

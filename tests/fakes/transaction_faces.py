@@ -10,7 +10,7 @@ from aiokafka import errors
 
 from aioproducer import ProducerFencedError, TransactionAbortableError
 from aioproducer.testing import FakeCluster
-from tests.compat.transactional_programs import transactional
+from tests.compat.aiokafka_programs import transactional
 from tests.fakes.transactional_cluster import committed, producer_of
 
 

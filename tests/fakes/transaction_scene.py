@@ -30,7 +30,7 @@ READERS = ConsumerGroupMetadata("readers")
 STRAY_DELAY_S = 30.0
 
 
-class Scene:
+class Scene:  # noqa: PLR0904  # all that a test does to a manager
     """A manager, the brokers' side in the hands of the test, and a clock that it sets."""
 
     def __init__(self, *, version: int = 2) -> None:
@@ -96,6 +96,13 @@ class Scene:
         request = self.ask()
         assert request.api.name == name
         self.answer(request, code)
+        return request
+
+    def lose(self, after_s: float = 1.0) -> TransactionRequest:
+        """Have a request go out whose answer never comes, and let time pass."""
+        request = self.ask()
+        self.manager.unanswered(request, LOST, was_sent=True, now=self.now)
+        self.pass_time(after_s)
         return request
 
     def look_and_renew(self) -> TransactionRequest:

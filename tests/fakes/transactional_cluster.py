@@ -1,12 +1,14 @@
 """A cluster of each kind of transactions, and what one story about them needs."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import TypedDict, Unpack
 
 import pytest
 
 from aioproducer import Producer, ProducerOptions
 from aioproducer.testing import ApiKey, FakeCluster, FakeClusterOptions, Where
+from tests.fakes.virtual_loop import in_virtual_time
 
 
 class Release(TypedDict):
@@ -23,6 +25,12 @@ V2_RELEASE = Release(profile="4.3.1", transaction_version=2)
 on_every_release = pytest.mark.parametrize(
     "release", [V1_RELEASE, V1_OF_4, V2_RELEASE], ids=["3.9.1", "4.3.1 with V1", "4.3.1"]
 )
+
+
+def in_virtual_time_on_every_release(story: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """Run an async test on each release, on a loop of its own whose clock jumps."""
+    return on_every_release(in_virtual_time(story))
+
 
 on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
 
@@ -66,6 +74,32 @@ def producer_of(cluster: FakeCluster, **options: Unpack[ProducerOptions]) -> Pro
     settings: ProducerOptions = {"transactional_id": "billing-1", "linger_ms": 0}
     settings.update(options)
     return Producer(cluster.bootstrap_servers, **settings)
+
+
+@asynccontextmanager
+async def transacting(
+    release: Release, **options: Unpack[ProducerOptions]
+) -> AsyncIterator[tuple[FakeCluster, Producer]]:
+    """Yield a cluster of a release, and a started producer on it."""
+    async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
+        yield cluster, producer
+
+
+@asynccontextmanager
+async def in_transaction(
+    release: Release, value: bytes = b"v", *, partition: int = 0, **options: Unpack[ProducerOptions]
+) -> AsyncIterator[tuple[FakeCluster, Producer]]:
+    """Yield a cluster, and a producer on it whose open transaction has one record, of topic "t"."""
+    async with transacting(release, **options) as (cluster, producer):
+        await begin(producer, value, partition=partition)
+        yield cluster, producer
+
+
+async def begin(producer: Producer, value: bytes = b"v", *, partition: int = 0) -> Producer:
+    """Begin a transaction with one record of topic "t"."""
+    await producer.begin_transaction()
+    await producer.send("t", value, partition=partition)
+    return producer
 
 
 def committed(cluster: FakeCluster, topic: str = "t") -> list[bytes]:

@@ -10,11 +10,10 @@ import pytest
 
 from aioproducer import BlockingProducer, Producer, UndeliveredError, Waiting, WaitReason
 from aioproducer.integrations.asgi import inspector
-from aioproducer.integrations.asgi._inspected import PARTITIONS, document_of
-from aioproducer.integrations.asgi._inspector import Inspector
+from aioproducer.integrations.asgi._inspector import PARTITIONS, Inspector, document_of
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from tests.fakes.asgi_server import App, client_of
-from tests.fakes.cluster_elsewhere import cluster_elsewhere
+from tests.fakes.producing import cluster_elsewhere
 from tests.states.situations import producer_in
 
 PRODUCE = Where(api=ApiKey.PRODUCE)

@@ -1,24 +1,27 @@
-"""A record that fails whenever it is tried: found, and handed over or told."""
+"""A record that fails whenever it is tried, or code that is too slow for it: found, and handed over or told."""
 
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import ConsumerRecord
 
 from aioproducer import MetadataTimeoutError
-from aioproducer.integrations.aiokafka import BatchTransaction, PoisonRecordError
+from aioproducer.integrations.aiokafka import BatchTransaction, ExactlyOnce, PoisonRecordError, exactly_once
 from aioproducer.integrations.aiokafka.failures import ATTEMPTS
 from aioproducer.testing import FakeCluster
-from tests.fakes.log_capture import LogCapture
-from tests.integrations.workers import copy, fill, read_committed, stop_when_processed, working
+from tests.fakes.logs import LogCapture
+from tests.integrations.workers import consuming, copy, fill, read_committed, run_until_processed, transacting, working
 
 pytestmark = pytest.mark.slow
 
 TOTAL = 60
 POISON = 37
 TOO_LARGE = b"x" * 5_000
+TIMEOUT_S = 1.0
+SLOW_S = 2 * TIMEOUT_S
 
 
 @pytest.fixture(name="servers")
@@ -60,9 +63,7 @@ async def test_poison_goes_to_the_hook(servers: str, transform: object) -> None:
     """Only that record goes there, once; all others are processed, and its earlier output is not visible."""
     hook = Hook()
     async with working(servers, max_records=30, on_poison=hook) as batches:
-        stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
-        await batches.run(transform)  # type: ignore[arg-type]
-        await stopping
+        await run_until_processed(batches, servers, TOTAL, transform=transform)  # type: ignore[arg-type]
 
     assert [number for number, _ in hook.told] == [POISON]
     assert await read_committed(servers, "dead", count=1, partitions=1) == [POISON]
@@ -75,9 +76,7 @@ async def test_each_attempt_logs_the_users_traceback(servers: str) -> None:
     hook = Hook()
     with LogCapture() as log:
         async with working(servers, max_records=TOTAL, max_seconds=1.0, on_poison=hook) as batches:
-            stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
-            await batches.run(copy_and_stumble)
-            await stopping
+            await run_until_processed(batches, servers, TOTAL, transform=copy_and_stumble)
 
     source, first = inspect.getsourcelines(copy_and_stumble)
     line = first + len(source) - 1
@@ -98,9 +97,7 @@ async def test_trouble_with_the_cluster_is_logged_without_traceback(servers: str
                     raise MetadataTimeoutError("no broker answered")
                 await copy(records, txn)
 
-            stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
-            await batches.run(transform)
-            await stopping
+            await run_until_processed(batches, servers, TOTAL, transform=transform)
 
     (line,) = log.naming("batch_not_committed")
     assert "MetadataTimeoutError: no broker answered" in line
@@ -126,9 +123,81 @@ async def test_exception_that_passes_is_no_poison(servers: str) -> None:
             raise ConnectionError
 
     async with working(servers, max_records=30, on_poison=hook) as batches:
-        stopping = asyncio.create_task(stop_when_processed(batches, servers, TOTAL))
-        await batches.run(transform)
-        await stopping
+        await run_until_processed(batches, servers, TOTAL, transform=transform)
 
     assert hook.told == []
     assert await read_committed(servers, "output", count=TOTAL) == list(range(TOTAL))
+
+
+# Code that takes longer for its records than a transaction may be open
+
+
+@pytest.fixture(name="v2")
+async def fixture_v2() -> AsyncIterator[str]:
+    """One broker with transactions V2, where a transaction that timed out costs no producer."""
+    async with FakeCluster(nodes=1, topics={"input": 1, "output": 1, "dead": 1}) as cluster:
+        await fill(cluster.bootstrap_servers, "input", range(TOTAL), partitions=1)
+        yield cluster.bootstrap_servers
+
+
+@asynccontextmanager
+async def hasty(servers: str, **limits: object) -> AsyncIterator[ExactlyOnce]:
+    """A worker whose transactions may be open for a second."""
+    async with (
+        consuming(servers, "input") as consumer,
+        transacting(servers, "copy", transaction_timeout_ms=int(TIMEOUT_S * 1000)) as producer,
+        exactly_once(consumer, producer, **limits) as batches,  # type: ignore[arg-type]
+    ):
+        yield batches
+
+
+async def test_batch_that_takes_too_long_is_retried_in_parts(v2: str) -> None:
+    """The same batch would take as long again, and would never be committed."""
+    sizes = []
+
+    async def work(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
+        sizes.append(len(records))
+        await copy(records, txn)
+        await asyncio.sleep(SLOW_S / TOTAL * len(records))
+
+    async with hasty(v2) as batches:
+        await run_until_processed(batches, v2, TOTAL, transform=work)
+
+    assert sizes[0] == TOTAL
+    assert max(sizes[1:]) <= TOTAL / 2
+    assert await read_committed(v2, "output", count=TOTAL, partitions=1) == list(range(TOTAL))
+
+
+async def test_record_that_takes_too_long_by_itself_is_poison(v2: str) -> None:
+    """It counts as a record that raises each time; the others are processed."""
+    told = []
+
+    async def work(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
+        await copy(records, txn)
+        if b"37" in [record.value for record in records]:
+            await asyncio.sleep(SLOW_S)
+
+    async def hook(record: ConsumerRecord, error: Exception, txn: BatchTransaction) -> None:
+        told.append((record.value, str(error)))
+        await txn.enqueue("dead", record.value)
+
+    async with hasty(v2, on_poison=hook) as batches:
+        await run_until_processed(batches, v2, TOTAL, transform=work)
+
+    [(value, text)] = told
+    assert value == b"37"
+    assert "timed out" in text or "INVALID_TXN_STATE" in text
+    others = [number for number in range(TOTAL) if number != 37]
+    assert await read_committed(v2, "output", count=TOTAL - 1, partitions=1) == others
+
+
+async def test_slow_record_ends_the_loop_without_a_hook(v2: str) -> None:
+    """The error names the record, which would otherwise be tried forever."""
+
+    async def work(records: Sequence[ConsumerRecord], txn: BatchTransaction) -> None:
+        await copy(records, txn)
+        await asyncio.sleep(SLOW_S)
+
+    with pytest.raises(PoisonRecordError, match="fails whenever it is tried"):
+        async with hasty(v2, max_records=1) as batches:
+            await batches.run(work)

@@ -16,7 +16,7 @@ from aioproducer import BlockingProducer, Producer
 from aioproducer._native.measures import OTHER_TOPICS
 from aioproducer.integrations.prometheus import ProducerCollector
 from aioproducer.testing import FakeCluster
-from tests.fakes.cluster_elsewhere import cluster_elsewhere
+from tests.fakes.producing import cluster_elsewhere
 
 DASHBOARD = Path(__file__).parent.parent.parent / "docs" / "how-to" / "observe_dashboard.json"
 

@@ -29,7 +29,7 @@ from aioproducer.integrations.schema_registry import (
     SchemaRegistryError,
 )
 from aioproducer.integrations.schema_registry._protobuf import message_path
-from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+from aioproducer.integrations.schema_registry._registry import RegistryArgument
 from aioproducer.testing import FakeCluster
 from tests.fakes.schema_registry import FakeSchemaRegistry
 from tests.produced import values

@@ -1,7 +1,7 @@
 """Parts of the tests of exactly-once processing: consumers, producers, and another consumer's view of the output."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import aiokafka
@@ -105,6 +105,18 @@ async def copy_until_processed(batches: ExactlyOnce, bootstrap_servers: str, tot
         given += len(records)
     await stopping
     return given
+
+
+async def run_until_processed(
+    batches: ExactlyOnce,
+    bootstrap_servers: str,
+    total: int,
+    *,
+    transform: Callable[[Sequence[ConsumerRecord], BatchTransaction], Awaitable[object]],
+) -> None:
+    stopping = asyncio.create_task(stop_when_processed(batches, bootstrap_servers, total))
+    await batches.run(transform)
+    await stopping
 
 
 async def stop_when_processed(batches: ExactlyOnce, bootstrap_servers: str, total: int) -> None:

@@ -10,15 +10,12 @@ from aioproducer._accumulator.producer_identity import IdempotentPartitionIdenti
 from aioproducer._accumulator.record_batch_header import BatchIdentity
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.producing import producing
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 
 @in_virtual_time
 async def test_acks_0_records_complete_in_order_without_an_offset() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, acks=0, linger_ms=0, batch_size=0) as producer,
-    ):
+    async with producing(acks=0, linger_ms=0, batch_size=0) as (cluster, producer):
         results = await asyncio.gather(*(producer.send("orders", b"%d" % number) for number in range(100)))
         await producer.flush()
         await asyncio.sleep(1)
@@ -29,7 +26,7 @@ async def test_acks_0_records_complete_in_order_without_an_offset() -> None:
 
 @in_virtual_time
 async def test_refusal_with_acks_0_costs_a_connection() -> None:
-    async with producing(FakeCluster(1, topics={"orders": 1}), acks=0, linger_ms=0) as (cluster, producer):
+    async with producing(acks=0, linger_ms=0) as (cluster, producer):
         await producer.send("orders", b"0")
         cluster.faults.error(29, Where(api=ApiKey.PRODUCE))
         await asyncio.wait([producer.send("orders", b"1")])  # delivered or unknown, as the bytes had left or not
@@ -69,7 +66,7 @@ async def test_all_in_sync_replicas_acknowledge_by_default() -> None:
 @pytest.mark.parametrize("code", [19, 20])
 @in_virtual_time
 async def test_too_few_replicas_is_tried_until_there_are_enough(code: int) -> None:
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
+    async with producing(linger_ms=0) as (cluster, producer):
         where = Where(api=ApiKey.PRODUCE)
         faults = cluster.faults
         (faults.error if code == 19 else faults.error_after_append)(code, where, times=5)
@@ -81,7 +78,7 @@ async def test_too_few_replicas_is_tried_until_there_are_enough(code: int) -> No
 @in_virtual_time
 async def test_used_up_retries_end_with_the_outcome_that_is_known() -> None:
     """NOT_WRITTEN after 19, UNKNOWN after 20; the error gives the attempts and the broker's last error."""
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0, retries=2) as (cluster, producer):
+    async with producing(linger_ms=0, retries=2) as (cluster, producer):
         outcomes = []
         for code in (19, 20):
             cluster.faults.error(code, Where(api=ApiKey.PRODUCE), times=3)
@@ -121,7 +118,7 @@ async def test_partition_goes_on_after_a_batch_that_failed_for_good(code: int) -
 @in_virtual_time
 async def test_records_survive_a_broker_that_forgot_the_producer(code: int) -> None:
     """Nothing was in doubt: the records are sent under another identity, in order."""
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0, batch_size=0) as (cluster, producer):
+    async with producing(linger_ms=0, batch_size=0) as (cluster, producer):
         for round_ in range(5):
             cluster.faults.error(code, PRODUCE, skip=round_)
             for number in range(20):
@@ -134,7 +131,7 @@ async def test_records_survive_a_broker_that_forgot_the_producer(code: int) -> N
 @in_virtual_time
 async def test_expired_producer_state_is_no_trouble_between_batches() -> None:
     """A broker takes any sequence of a producer that it does not know."""
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0, batch_size=0) as (cluster, producer):
+    async with producing(linger_ms=0, batch_size=0) as (cluster, producer):
         for number in range(10):
             cluster.forget_producers("orders", 0)
             await asyncio.gather(*(producer.send("orders", b"%d" % (number * 5 + each)) for each in range(5)))
@@ -145,7 +142,7 @@ async def test_expired_producer_state_is_no_trouble_between_batches() -> None:
 @in_virtual_time
 async def test_first_batch_to_a_leader_travels_alone() -> None:
     """A broker without state would take its successor if it were refused."""
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0, batch_size=0) as (cluster, producer):
+    async with producing(linger_ms=0, batch_size=0) as (cluster, producer):
         cluster.faults.error(19, PRODUCE, times=3)
         deliveries = [producer.send("orders", b"%d" % number) for number in range(20)]
         await asyncio.gather(*deliveries)
@@ -162,7 +159,7 @@ def first_sequence_again(
 @in_virtual_time
 async def test_answer_with_an_old_offset_is_not_success() -> None:
     """The identity was used before: the broker dropped the record as a duplicate."""
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
+    async with producing(linger_ms=0) as (cluster, producer):
         await producer.send("orders", b"0")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(IdempotentPartitionIdentity, "stamp", first_sequence_again(IdempotentPartitionIdentity.stamp))
@@ -176,7 +173,7 @@ async def test_answer_with_an_old_offset_is_not_success() -> None:
 
 @in_virtual_time
 async def test_up_to_five_requests_of_a_partition_travel_at_once() -> None:
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0, batch_size=0) as (cluster, producer):
+    async with producing(linger_ms=0, batch_size=0) as (cluster, producer):
         await producer.send("orders", b"0")
         cluster.faults.stall(PRODUCE)
         for _ in range(20):
@@ -190,10 +187,8 @@ async def test_up_to_five_requests_of_a_partition_travel_at_once() -> None:
 
 @in_virtual_time
 async def test_without_idempotence_one_batch_is_in_flight() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 2}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0, enable_idempotence=False) as producer,
-    ):
+    made = FakeCluster(1, topics={"orders": 2})
+    async with producing(made, linger_ms=0, batch_size=0, enable_idempotence=False) as (cluster, producer):
         await asyncio.gather(*(producer.send("orders", b"0", partition=number) for number in (0, 1)))
         cluster.faults.stall(PRODUCE)
         for number in range(20):
@@ -224,10 +219,8 @@ async def test_records_fail_while_the_write_permission_is_missing() -> None:
 @in_virtual_time
 async def test_in_flight_batches_stay_while_no_new_id_is_given() -> None:
     """A partition without epochs waits for another id; batches of others, which may be sent again, keep theirs."""
-    async with (
-        FakeCluster(1, topics={"orders": 2}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=0, retry_backoff_ms=500) as producer,
-    ):
+    made = FakeCluster(1, topics={"orders": 2})
+    async with producing(made, linger_ms=0, batch_size=0, retry_backoff_ms=500) as (cluster, producer):
         await asyncio.gather(*(producer.send("orders", b"0", partition=number) for number in (0, 1)))
         cluster.faults.error(31, Where(api=ApiKey.INIT_PRODUCER_ID))
         cluster.faults.error(7, FIRST)  # this one is sent again, under the sequence it has

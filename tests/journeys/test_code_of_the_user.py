@@ -27,10 +27,10 @@ from aioproducer import (
     StringSerializer,
     TopicAuthorizationError,
     TopicPartition,
-    UndeliveredError,
 )
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
-from tests.fakes.log_capture import LogCapture
+from tests.fakes.logs import LogCapture
+from tests.fakes.producing import producing
 from tests.produced import VERBS, give, produce_requests, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
@@ -113,8 +113,7 @@ class Cancelling:
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["topic known", "topic unknown"])
 async def test_partitioner_that_raises_a_cancellation_fails_one_record(
-    one_broker: FakeCluster,
-    is_known: bool,  # noqa: FBT001  # a parameter of the test
+    one_broker: FakeCluster, *, is_known: bool
 ) -> None:
     """Called for a waiting record, the partitioner's cancellation would otherwise end a task of the producer."""
     async with Producer(one_broker.bootstrap_servers, partitioner=Cancelling()) as producer:  # type: ignore[arg-type]
@@ -305,16 +304,6 @@ async def test_interceptor_that_returns_nonsense_is_skipped(one_broker: FakeClus
         assert producer.statistics().interceptor_failures == 1
 
 
-async def test_unseen_failures_of_intercepted_records_are_raised(one_broker: FakeCluster) -> None:
-    producer = await Producer(one_broker.bootstrap_servers, interceptors=[Noting()]).start()
-    one_broker.faults.error(FORBIDDEN, PRODUCE)
-    producer.send("orders", b"v")
-
-    with pytest.raises(UndeliveredError, match="1 record was not delivered"):
-        await producer.flush()
-    await producer.close()
-
-
 # The application's filters, handlers and processors may fail or block: records, starts and closes go on
 
 
@@ -390,8 +379,7 @@ async def test_logging_that_raises_changes_nothing(
     reported: list[BaseException | None], fail: Callable[[BaseException], None], error: BaseException
 ) -> None:
     fail(error)
-    async with FakeCluster(2, topics={"orders": 2}) as cluster:
-        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+    async with producing(FakeCluster(2, topics={"orders": 2}), linger_ms=0) as (cluster, producer):
         cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, PRODUCE)
         with pytest.raises(TopicAuthorizationError):
             await producer.send("orders", b"refused", partition=0)
@@ -413,7 +401,7 @@ def test_exit_asked_by_a_handler_comes_after_the_work() -> None:
         raise SystemExit(record.levelno)
 
     async def main() -> None:
-        async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        async with producing() as (cluster, producer):
             await producer.send("orders", b"v")
             LOG.addFilter(exit_once)
             cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, PRODUCE)
@@ -459,7 +447,7 @@ async def test_handler_may_send_while_an_event_is_logged(level: int) -> None:
 
 async def test_waiting_in_a_handler_on_the_loops_own_thread_is_refused() -> None:
     refusals: list[str] = []
-    async with FakeCluster(1, topics={"logs": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+    async with producing(FakeCluster(1, topics={"logs": 1})) as (_, producer):
 
         def emit(record: logging.LogRecord) -> None:
             with pytest.raises(IllegalStateError, match="event loop's own thread") as caught:

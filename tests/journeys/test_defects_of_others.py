@@ -10,7 +10,6 @@ from aioproducer import (
     DeliveryTimeoutError,
     IllegalStateError,
     KafkaError,
-    MessageTooLargeError,
     MetadataTimeoutError,
     NotEnoughReplicasError,
     Outcome,
@@ -21,11 +20,11 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.background_tasks import background_tasks
-from tests.fakes.log_capture import LogCapture
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.logs import LogCapture
+from tests.fakes.producing import background_tasks, producing
+from tests.fakes.virtual_loop import in_virtual_time
 from tests.fakes.wrong_servers import HTTP_ANSWER, HUGE_FRAME, NEGATIVE_FRAME, TLS_ALERT, dead_port, server_that_says
-from tests.produced import produce_requests, values
+from tests.produced import values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 MESSAGE_TOO_LARGE = 10
@@ -36,17 +35,6 @@ async def in_time(seconds: float, waited: object) -> object:
     """Await something that hangs in other producers."""
     async with asyncio.timeout(seconds):
         return await waited  # type: ignore[misc]
-
-
-async def test_partition_that_is_a_float_is_a_type_error(producer: Producer, one_broker: FakeCluster) -> None:
-    for _ in range(2):
-        with pytest.raises(TypeError, match=r"partition.*float"):
-            producer.send("orders", b"v", partition=0.0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="timestamp"):
-        producer.send("orders", b"v", timestamp=2**63)
-
-    await producer.send("orders", b"v")
-    assert values(one_broker, "orders") == [b"v"]
 
 
 @pytest.mark.parametrize("kind", ["sender", "metadata", "producer-id", "supervisor"])
@@ -141,18 +129,6 @@ async def test_brokers_that_go_down_bound_delivery_flush_and_close(one_broker: F
     assert background_tasks() == {}
 
 
-async def test_flush_does_not_wait_out_the_linger(one_broker: FakeCluster) -> None:
-    producer = Producer(one_broker.bootstrap_servers, linger_ms=60_000)
-    await producer.start()
-    producer.send("orders", b"v")
-    await in_time(1, producer.flush())
-    assert values(one_broker, "orders") == [b"v"]
-
-    producer.send("orders", b"w")
-    await in_time(1, producer.close())
-    assert sorted(str(value) for value in values(one_broker, "orders")) == ["b'v'", "b'w'"]
-
-
 async def test_answer_without_the_partition_is_no_answer(producer: Producer, one_broker: FakeCluster) -> None:
     """The connection closes, and the batch is sent again; its sequence prevents a duplicate."""
     fault = one_broker.faults.omit_partition(PRODUCE)
@@ -176,10 +152,7 @@ async def test_answers_without_the_partition_end_at_the_deadline(one_broker: Fak
 
 @in_virtual_time
 async def test_deadline_error_names_the_brokers_last_error() -> None:
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=100) as producer,
-    ):
+    async with producing(delivery_timeout_ms=300, request_timeout_ms=100) as (cluster, producer):
         cluster.faults.error(NOT_ENOUGH_REPLICAS, PRODUCE, times=None)
         with pytest.raises(DeliveryTimeoutError, match="NOT_ENOUGH_REPLICAS") as caught:
             await producer.send("orders", b"v")
@@ -237,31 +210,6 @@ async def test_returned_timestamps_are_each_records_own(producer: Producer, one_
     assert [record.timestamp for record in one_broker.records("orders", 0)] == [1_000, 1_001, 1_002]
 
 
-async def test_too_large_batch_poisons_nothing(producer: Producer, one_broker: FakeCluster) -> None:
-    """With idempotence a batch that failed for good leaves the partition usable; others need a new producer."""
-    one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
-    await producer.send("small", b"before")
-
-    with pytest.raises(MessageTooLargeError) as caught:
-        await producer.send("small", bytes(5_000))
-
-    assert caught.value.outcome is Outcome.NOT_WRITTEN
-    for number in range(10):
-        assert (await in_time(1, producer.send("small", b"after"))).offset == number + 1  # type: ignore[attr-defined]
-
-
-async def test_too_large_batch_is_split(producer: Producer, one_broker: FakeCluster) -> None:
-    one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
-    await producer.partitions_for("small")
-    sent = [producer.send("small", bytes([number]) * 500) for number in range(20)]
-
-    metadata = await in_time(2, asyncio.gather(*sent))
-
-    assert [each.offset for each in metadata] == list(range(20))  # type: ignore[attr-defined]
-    assert values(one_broker, "small") == [bytes([number]) * 500 for number in range(20)]
-    assert producer.statistics().batches_split >= 1
-
-
 async def test_leaderless_partition_poisons_nothing() -> None:
     async with FakeCluster(2, topics={"orders": 1}, replication_factor=1) as cluster:
         leader = cluster.leader_of("orders", 0)
@@ -306,23 +254,6 @@ async def test_use_before_start_says_so(one_broker: FakeCluster, verb: str) -> N
         await producer.send("orders", b"v")
 
 
-async def test_close_cancelled_can_be_closed_again(one_broker: FakeCluster) -> None:
-    producer = await Producer(one_broker.bootstrap_servers).start()
-    stall = one_broker.faults.stall(PRODUCE)
-    producer.send("orders", b"v")
-    closing = asyncio.create_task(producer.close())
-    await asyncio.sleep(0.01)
-    closing.cancel()
-    await asyncio.wait([closing])
-    assert background_tasks() != {}
-    one_broker.faults.remove(stall)
-
-    await in_time(1, producer.close())
-
-    assert (closing.cancelled(), background_tasks()) == (True, {})
-    assert values(one_broker, "orders") == [b"v"]
-
-
 async def test_logs_never_contain_payloads(one_broker: FakeCluster) -> None:
     """At no log level, when things fail, and in no text of an exception."""
     secret = b"hunter2-the-payload"
@@ -361,17 +292,3 @@ async def test_errors_survive_the_way_between_processes(one_broker: FakeCluster)
     assert (str(twin), twin.topic, twin.outcome) == (str(late.value), "orders", Outcome.NOT_WRITTEN)
     assert isinstance(twin.last_broker_error, NotEnoughReplicasError)
     assert (group.count, [type(error) for error in group.exceptions]) == (1, [DeliveryTimeoutError])
-
-
-async def test_partitioner_that_errs_is_named(one_broker: FakeCluster) -> None:
-    class Wrong:
-        def partition(self, *_: object) -> int:
-            return 99
-
-    async with Producer(one_broker.bootstrap_servers, partitioner=Wrong()) as producer:
-        await producer.partitions_for("orders")
-        with pytest.raises(ValueError, match=r"Wrong\.partition returned 99"):
-            producer.send("orders", b"v")
-        await producer.send("orders", b"v", partition=0)
-
-    assert produce_requests(one_broker) == 1

@@ -14,7 +14,7 @@ import pytest
 
 from aioproducer import KafkaError, Producer, RecordMetadata, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.virtual_cluster import ClusterLoop
+from tests.fakes.virtual_loop import ClusterLoop, now
 
 PARTITIONS = 100
 SECONDS = 60
@@ -91,7 +91,7 @@ def leaderless_partition(cluster: FakeCluster) -> None:
     assert topic is not None
     partition = topic.partition(STUCK)
     assert partition is not None
-    partition.lose_leader(asyncio.get_running_loop().time())
+    partition.lose_leader(now())
 
 
 def backing_off_partition(cluster: FakeCluster) -> None:

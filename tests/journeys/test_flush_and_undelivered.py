@@ -14,13 +14,13 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.background_tasks import background_tasks
-from tests.fakes.producing import producing
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.producing import background_tasks, producing
+from tests.fakes.virtual_loop import in_virtual_time
 from tests.produced import values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 FORBIDDEN = 29
+SOON_S = 10  # less than the tenth of `delivery_timeout_ms` after which a batch is closed, however long its linger
 
 
 async def fail_all_with_a_flush(producer: Producer, cluster: FakeCluster, records: int) -> None:
@@ -56,9 +56,10 @@ async def test_flush_waits_for_exactly_what_was_accepted_before(producer: Produc
 
 
 async def test_flush_waits_for_waiting_records(producer: Producer, one_broker: FakeCluster) -> None:
+    """Regression in aiokafka: it waited for the linger."""
     async with Producer(one_broker.bootstrap_servers, linger_ms=60_000) as slow:
         slow.send("orders", b"in line")
-        await asyncio.wait_for(slow.flush(), 30)
+        await asyncio.wait_for(slow.flush(), SOON_S)
 
     assert values(one_broker, "orders") == [b"in line"]
     await producer.flush()  # nothing to wait for
@@ -223,40 +224,13 @@ async def test_except_star_finds_the_kind(producer: Producer, one_broker: FakeCl
     assert found == ["orders"]
 
 
-async def test_failures_enqueue_raised_are_not_raised_again(one_broker: FakeCluster) -> None:
-    async with Producer(one_broker.bootstrap_servers, max_block_ms=500) as producer:
-        with pytest.raises(TimeoutError):
-            await producer.enqueue("nowhere", b"v")
-        await producer.flush()
-
-
 # A flush waits for exactly the records accepted before it, however many come after
 
 
 @in_virtual_time
-async def test_flush_ends_although_records_keep_coming() -> None:
-    async with producing(FakeCluster(1, topics={"orders": 3}), linger_ms=1_000) as (_, producer):
-
-        async def keep_sending() -> None:
-            while True:
-                await producer.enqueue("orders", b"x", on_delivery=lambda *_: None)
-                await asyncio.sleep(0.001)
-
-        sending = asyncio.ensure_future(keep_sending())
-        before = [producer.send("orders", b"b") for _ in range(100)]
-        await asyncio.wait_for(producer.flush(), 5)
-
-        assert all(delivery.done() for delivery in before)
-        sending.cancel()
-        await asyncio.wait([sending])
-
-
-@in_virtual_time
 async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
-    async with (
-        FakeCluster(2, topics={"orders": 2}, replication_factor=1) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0) as producer,
-    ):
+    made = FakeCluster(2, topics={"orders": 2}, replication_factor=1)
+    async with producing(made, linger_ms=0) as (cluster, producer):
         await asyncio.gather(*(producer.send("orders", b"0", partition=number) for number in (0, 1)))
         stall = cluster.faults.stall(Where(api=ApiKey.PRODUCE, node_id=cluster.leader_of("orders", 0)))
         early = producer.send("orders", b"early", partition=0)
@@ -272,54 +246,12 @@ async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
 
 
 @in_virtual_time
-async def test_split_batch_is_waited_for_to_its_last_part() -> None:
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=1_000) as (cluster, producer):
-        await producer.partitions_for("orders")
-        cluster.faults.error(10, PRODUCE, times=3)
-        deliveries = [producer.send("orders", b"x" * 100) for _ in range(64)]
-        await producer.flush()
-
-        assert [delivery.result().offset for delivery in deliveries] == list(range(64))
-
-
-@in_virtual_time
-async def test_flush_that_times_out_says_so_and_the_records_go_on() -> None:
-    async with FakeCluster(1, topics={"orders": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
-        stall = cluster.faults.stall(PRODUCE)
-        delivery = producer.send("orders", b"x")
-        with pytest.raises(TimeoutError, match="not yet acknowledged"):
-            await producer.flush(1)
-        cluster.faults.remove(stall)
-
-        await producer.flush(1)
-
-        assert delivery.result().offset == 0
-
-
-@in_virtual_time
 async def test_flush_with_nothing_to_do_ends_at_once() -> None:
-    async with FakeCluster(1) as cluster, Producer(cluster.bootstrap_servers) as producer:
+    async with producing(FakeCluster(1)) as (_, producer):
         await asyncio.wait_for(asyncio.gather(producer.flush(), producer.flush(), producer.flush(0)), 1)
 
 
 # A failure that was never retrieved is raised by the next flush or close
-
-
-MESSAGE_TOO_LARGE = 10
-
-
-async def test_retrieving_one_failure_does_not_hide_another(cluster: FakeCluster) -> None:
-    cluster.faults.error(29, PRODUCE)
-    async with Producer(cluster.bootstrap_servers) as producer:
-        looked_at = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: None)
-        producer.send("orders", b"2", partition=0)
-        with pytest.raises(Exception, match="permission"):
-            await looked_at
-
-        with pytest.raises(UndeliveredError) as raised:
-            await producer.flush()
-
-    assert raised.value.count == 1
 
 
 async def test_failure_after_an_abandoned_wait_is_unretrieved(cluster: FakeCluster) -> None:
@@ -342,8 +274,7 @@ async def test_failure_after_an_abandoned_wait_is_unretrieved(cluster: FakeClust
 @in_virtual_time
 async def test_failures_of_a_cancelled_close_stay_unretrieved() -> None:
     """Shutdown code may cancel every task; the next close raises the failures."""
-    async with FakeCluster(1, topics={"orders": 2}) as cluster:
-        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+    async with producing(FakeCluster(1, topics={"orders": 2}), linger_ms=0) as (cluster, producer):
         cluster.faults.error(29, PRODUCE)
         producer.send("orders", b"1", partition=0)
         await asyncio.sleep(0.1)
@@ -378,42 +309,6 @@ async def test_callback_of_the_user_is_a_look_with_interceptors_too(cluster: Fak
         await producer.flush()
 
     assert len(errors) == 1
-
-
-async def test_awaited_failures_are_not_raised_again(cluster: FakeCluster) -> None:
-    cluster.create_topic("wide", 300)
-    async with Producer(cluster.bootstrap_servers, linger_ms=10_000) as producer:
-        await producer.partitions_for("wide")
-        deliveries = [producer.send("wide", b"x", partition=number) for number in range(300)]
-        for delivery in deliveries:
-            delivery.add_done_callback(lambda _: None)
-        await producer.close(0)
-
-    assert all(delivery.exception() is not None for delivery in deliveries)
-
-
-async def test_failure_passed_to_a_raising_callback_is_unretrieved(cluster: FakeCluster) -> None:
-    def told(*_: object) -> None:
-        raise RuntimeError("a defect of the application")
-
-    cluster.faults.error(29, PRODUCE)
-    async with Producer(cluster.bootstrap_servers) as producer:
-        producer.send("orders", b"1", partition=0, on_delivery=told)
-
-        with pytest.raises(UndeliveredError) as raised:
-            await producer.flush()
-
-    assert raised.value.count == 1
-
-
-async def test_callback_is_called_before_waiters_continue(cluster: FakeCluster) -> None:
-    told: list[object] = []
-    async with Producer(cluster.bootstrap_servers) as producer:
-        delivery = producer.send("orders", b"1", partition=0, on_delivery=lambda *_: told.append("callback"))
-        delivery.add_done_callback(lambda _: told.append("waiter"))
-        await delivery
-
-    assert told == ["callback", "waiter"]
 
 
 async def send_many(producer: Producer, partition: int) -> bool:
@@ -457,7 +352,7 @@ CALLERS = [send_many, send_many_typed, send, enqueue, look_late]
 async def test_failures_read_by_many_callers_are_not_raised(
     call: Callable[[Producer, int], Awaitable[bool]], callers: int
 ) -> None:
-    async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+    async with producing(FakeCluster(1, topics={"wide": callers})) as (cluster, producer):
         cluster.faults.error(29, PRODUCE, times=None)
         seen = await asyncio.gather(*(call(producer, partition) for partition in range(callers)))
 
@@ -474,7 +369,7 @@ async def test_flush_that_waits_beside_the_callers_raises_nothing(
     call: Callable[[Producer, int], Awaitable[bool]], callers: int, ends: str
 ) -> None:
     """Callers and flush wait for the same batches, and the last of them wakes both."""
-    async with FakeCluster(1, topics={"wide": callers}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+    async with producing(FakeCluster(1, topics={"wide": callers})) as (cluster, producer):
         await producer.partitions_for("wide")
         cluster.faults.error(29, PRODUCE, times=None)
         calls = [asyncio.ensure_future(call(producer, partition)) for partition in range(callers)]
@@ -487,8 +382,7 @@ async def test_flush_that_waits_beside_the_callers_raises_nothing(
 
 @in_virtual_time
 async def test_calls_that_raised_are_not_counted_by_close() -> None:
-    async with FakeCluster(1, auto_create_topics=False) as cluster:
-        producer = await Producer(cluster.bootstrap_servers, max_block_ms=500).start()
+    async with producing(FakeCluster(1, auto_create_topics=False), max_block_ms=500) as (_, producer):
 
         async def call(number: int) -> bool:
             await asyncio.sleep(number / 10_000)

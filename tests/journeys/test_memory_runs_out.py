@@ -1,7 +1,9 @@
-"""The buffer is full: callers wait in order, give up without a trace, and go on when memory comes back."""
+"""Records that wait for memory or metadata are bounded, wait in order, and leave no trace when callers give up."""
 
 import asyncio
 import contextlib
+import re
+import tracemalloc
 from typing import Literal, Self
 
 import pytest
@@ -10,17 +12,199 @@ from aioproducer import (
     BufferFullError,
     BufferTimeoutError,
     InvalidPartitionError,
+    MetadataNotReadyError,
+    MetadataTimeoutError,
     Outcome,
     Producer,
+    RecordMetadata,
     RecordTooLargeError,
     UndeliveredError,
 )
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Fault, Where
 from tests.fakes.producing import producing
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
+from tests.produced import until_refused, values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
+METADATA = Where(api=ApiKey.METADATA)
+SMALL = {"buffer_memory": 200_000, "batch_size": 10_000}
+
+
+async def test_loop_of_sends_meets_the_bound_of_records(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers, max_waiting_records=100) as producer:
+        accepted, error = until_refused(lambda: producer.send("orders", b"v"), BufferFullError)
+        await producer.flush()
+
+        assert (accepted, error.outcome) == (100, Outcome.NOT_WRITTEN)
+        assert re.search(r"max_waiting_records=100 .*await producer\.enqueue", str(error))
+        assert len(values(one_broker, "orders")) == 100
+        producer.send("orders", b"v")
+
+
+async def test_loop_of_sends_meets_the_bound_of_bytes(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers, buffer_memory=1_000_000) as producer:
+        accepted, error = until_refused(lambda: producer.send("orders", bytes(10_000)), BufferFullError)
+        await producer.flush()
+
+    assert (accepted, "max_waiting_bytes=250000" in str(error)) == (24, True)
+
+
+async def test_sends_to_a_stalled_cluster_cannot_fill_the_memory(one_broker: FakeCluster) -> None:
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:
+        await producer.partitions_for("orders")
+        tracemalloc.start()
+        accepted, _ = until_refused(lambda: producer.send("orders", bytes(1_000)), BufferFullError)
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        one_broker.faults.remove(stall)
+        await producer.flush()
+
+    assert 150 < accepted < 260
+    assert held < 1_000_000
+    assert len(values(one_broker, "orders")) == accepted
+
+
+@in_virtual_time
+async def test_records_without_memory_exhaust_the_buffer() -> None:
+    """Each refused record is counted once, at once or after max_block_ms; one that found room is not."""
+    async with producing(**SMALL, max_block_ms=5_000, max_waiting_records=5) as (cluster, producer):
+        stall = cluster.faults.stall(PRODUCE)
+        await producer.partitions_for("orders")
+        until_refused(lambda: producer.send_nowait("orders", bytes(5_000), partition=0), BufferFullError)
+        assert producer.statistics().buffer_exhausted == 1
+        waiting, _ = until_refused(lambda: producer.send("orders", bytes(5_000), partition=0), BufferFullError)
+        assert (waiting, producer.statistics().buffer_exhausted) == (5, 2)
+        with pytest.raises(BufferTimeoutError):
+            await producer.enqueue("orders", bytes(5_000), partition=0)
+        assert producer.statistics().buffer_exhausted == 2 + 5 + 1
+        found_room = asyncio.create_task(producer.enqueue("orders", bytes(5_000), partition=0))
+        await asyncio.sleep(1)
+        cluster.faults.remove(stall)
+        await found_room
+
+        assert producer.statistics().buffer_exhausted == 8
+        with pytest.raises(UndeliveredError, match="5 records"):
+            await producer.flush()
+
+
+@in_virtual_time
+async def test_topic_that_stays_unknown_exhausts_no_buffer() -> None:
+    """Neither records refused beside others that wait for metadata, nor expired ones, count."""
+    async with producing(FakeCluster(1, auto_create_topics=False), max_waiting_records=1) as (_, producer):
+        deliveries = [producer.send("nowhere", b"1")]
+        with pytest.raises(BufferFullError):
+            producer.send("nowhere", b"2")
+        with pytest.raises(MetadataNotReadyError):
+            producer.send_nowait("nowhere", b"3")
+        (error,) = await asyncio.gather(*deliveries, return_exceptions=True)
+
+        assert isinstance(error, MetadataTimeoutError)
+        assert producer.statistics().buffer_exhausted == 0
+
+
+async def enqueue_for_ever(producer: Producer) -> None:
+    while True:
+        await producer.enqueue("orders", bytes(1_000))
+
+
+@pytest.mark.slow
+async def test_ten_thousand_awaiting_tasks_never_meet_the_bound(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers, max_waiting_records=10, **SMALL) as producer:  # type: ignore[arg-type]
+
+        async def send() -> RecordMetadata:
+            return await producer.send("orders", bytes(100))
+
+        results = await asyncio.gather(*[asyncio.create_task(send()) for _ in range(10_000)])
+
+    assert len({(each.partition, each.offset) for each in results}) == 10_000
+
+
+async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:  # type: ignore[arg-type]
+        with pytest.raises(BufferTimeoutError, match="max_block_ms=1000") as caught:
+            await enqueue_for_ever(producer)
+        accepted = producer.statistics().records_sent
+        one_broker.faults.remove(stall)
+        await producer.flush()
+
+    assert caught.value.outcome is Outcome.NOT_WRITTEN
+    assert len(values(one_broker, "orders")) == accepted
+
+
+@pytest.mark.parametrize(
+    "max_block_ms, named", [(60_000, "delivery_timeout_ms=400"), (400, "max_block_ms=400"), (300, "max_block_ms=300")]
+)
+async def test_error_names_the_option_that_has_ended_the_wait(
+    one_broker: FakeCluster, max_block_ms: int, named: str
+) -> None:
+    """The record's own deadline comes before max_block_ms: raising that option would not help."""
+    times = {"request_timeout_ms": 400, "linger_ms": 0, "delivery_timeout_ms": 400}
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=max_block_ms, **times) as producer:  # type: ignore[arg-type]
+        one_broker.faults.stall(METADATA)
+        with pytest.raises(MetadataTimeoutError, match=f"'orders' is still unknown after {named}: ") as caught:
+            await producer.send("orders", b"v")
+
+    assert (caught.value.attempts, caught.value.outcome) == (0, Outcome.NOT_WRITTEN)
+
+
+async def test_enqueue_cancelled_while_waiting_writes_nothing(one_broker: FakeCluster) -> None:
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, **SMALL) as producer:  # type: ignore[arg-type]
+        await producer.partitions_for("orders")
+        fitting = 0
+        while producer.statistics().records_waiting == 0:
+            producer.send("orders", bytes(1_000), partition=0)
+            fitting += 1
+        first = asyncio.create_task(producer.enqueue("orders", b"cancelled", partition=0))
+        second = asyncio.create_task(producer.send_and_wait("orders", b"stays", partition=0))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.wait([first])
+        before = producer.statistics()
+        one_broker.faults.remove(stall)
+        await second
+        await producer.flush()
+        after = producer.statistics()
+
+    assert first.cancelled()
+    assert before.records_waiting == 2
+    assert (after.records_waiting, after.waiting_bytes) == (0, 0)
+    assert after.buffer_available_bytes == after.buffer_total_bytes
+    assert values(one_broker, "orders")[fitting:] == [b"stays"]
+
+
+# `send_nowait` takes what can be appended at once, and says why it does not
+
+
+async def test_send_nowait_before_the_topic_is_known(producer: Producer) -> None:
+    with pytest.raises(MetadataNotReadyError, match="'orders'") as caught:
+        producer.send_nowait("orders", b"v")
+    await producer.partitions_for("orders")
+
+    assert caught.value.outcome is Outcome.NOT_WRITTEN
+    assert (await producer.send_nowait("orders", b"v")).offset == 0
+
+
+async def test_send_nowait_without_room(one_broker: FakeCluster) -> None:
+    stall = one_broker.faults.stall(PRODUCE)
+    async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
+        await small.partitions_for("orders")
+        accepted, error = until_refused(lambda: small.send_nowait("orders", bytes(1_000)), BufferFullError)
+        one_broker.faults.remove(stall)
+        await small.flush()
+
+    assert error.outcome is Outcome.NOT_WRITTEN
+    assert "buffer_memory=100000" in str(error)
+    assert "enqueue" in str(error)
+    assert len(values(one_broker, "orders")) == accepted
+
+
+# A broker that answers nothing, and callers for whose records there is no room
+
+
 VALUE = b"x" * 10_000
 LEFT_TO_STALL_S = 0.5
 
@@ -140,36 +324,6 @@ async def test_memory_returned_after_all_gave_up_is_free() -> None:
 
 
 @in_virtual_time
-async def test_caller_without_room_in_time_gets_an_error() -> None:
-    async with StalledBroker(max_block_ms=1_000) as broker:
-        callers = await broker.fill()
-        await asyncio.sleep(1)
-        broker.release()
-        results = await asyncio.gather(*callers, return_exceptions=True)
-
-        late = [each for each in results if isinstance(each, BufferTimeoutError)]
-        assert late
-        assert {each.outcome for each in late} == {Outcome.NOT_WRITTEN}
-        assert len(broker.cluster.records("orders", 0)) == 61 - len(late)
-
-
-@in_virtual_time
-async def test_unawaited_records_are_bounded() -> None:
-    """The call past the bound raises; everything accepted goes through."""
-    async with StalledBroker(max_waiting_records=10) as broker:
-        accepted = 0
-        with contextlib.suppress(BufferFullError):
-            while accepted < 1000:
-                broker.producer.send("orders", VALUE)
-                accepted += 1
-        assert 10 < accepted < 1000
-        broker.release()
-        await broker.producer.flush()
-
-        assert len(broker.cluster.records("orders", 0)) == accepted + 1
-
-
-@in_virtual_time
 async def test_waiting_keyless_records_keep_their_order() -> None:
     """A topic of one partition has an order that users see."""
     async with StalledBroker() as broker:
@@ -268,7 +422,7 @@ async def test_keyless_and_partitioned_waiters_do_not_deadlock() -> None:
 @in_virtual_time
 async def test_batches_are_large_in_a_small_buffer() -> None:
     """Also if only `buffer_memory` is small: batches do not take returned scraps."""
-    async with producing(FakeCluster(1, topics={"orders": 1}), buffer_memory=1_048_576) as (cluster, producer):
+    async with producing(buffer_memory=1_048_576) as (cluster, producer):
         await producer.send("orders", b"first")
         cluster.faults.delay(0.005, PRODUCE, times=None)
         for _ in range(40_000):

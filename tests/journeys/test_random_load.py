@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from aioproducer import Delivery, KafkaError, Outcome, Producer, UndeliveredError
 from aioproducer.errors import BufferTimeoutError
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 TOPICS = {"one": 1, "few": 4, "many": 40}
 CALLERS = 20
@@ -94,6 +95,19 @@ async def trouble(cluster: FakeCluster, chance: random.Random) -> None:
             await cluster.restart(node_id)
 
 
+@asynccontextmanager
+async def meanwhile(cluster: FakeCluster, trouble: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Let trouble go on until the block ends, and heal the cluster then."""
+    troubling = asyncio.ensure_future(trouble)
+    yield
+    troubling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await troubling
+    cluster.faults.clear()
+    for node_id in cluster.model.brokers:
+        await cluster.restart(node_id)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("acks", [-1, 1, 0])
 @pytest.mark.parametrize("seed", range(6))
@@ -114,14 +128,8 @@ async def test_every_call_has_an_end_and_nothing_is_left(acks: int, seed: int) -
         )
         await producer._use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
         load = Load(producer, chance)
-        troubling = asyncio.ensure_future(trouble(cluster, chance))
-        await asyncio.gather(*(load.call() for _ in range(CALLERS)))
-        troubling.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await troubling
-        cluster.faults.clear()
-        for node_id in (1, 2, 3):
-            await cluster.restart(node_id)
+        async with meanwhile(cluster, trouble(cluster, chance)):
+            await asyncio.gather(*(load.call() for _ in range(CALLERS)))
         await load.flush()
         await asyncio.sleep(5)
 
@@ -235,7 +243,10 @@ async def kill_and_restart(cluster: FakeCluster, chance: random.Random) -> None:
     await asyncio.sleep(0.1)
 
 
-async def live_through(seed: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 112))
+@in_virtual_time
+async def test_order_of_first_copies_holds_without_idempotence(seed: int) -> None:
     chance = random.Random(seed)
     sent = Sent()
     request_timeout_ms = chance.choice([500, 1_000, 30_000])
@@ -253,16 +264,9 @@ async def live_through(seed: int) -> None:
     async with FakeCluster(NODES, topics={TOPIC: PARTITIONS}, auto_create_topics=False) as cluster:
         producer = Producer(cluster.bootstrap_servers, **options)  # type: ignore[arg-type]  # drawn
         await producer._use_sources(random=random.Random(seed), wall_clock=lambda: WALL_CLOCK_MS).start()
-        trouble = asyncio.ensure_future(make_mischief(cluster, chance))
-        async with asyncio.TaskGroup() as group:
+        async with meanwhile(cluster, make_mischief(cluster, chance)), asyncio.TaskGroup() as group:
             for partition in range(PARTITIONS):
                 group.create_task(send_at_random(producer, sent, random.Random(seed + partition), partition=partition))
-        trouble.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await trouble
-        cluster.faults.clear()
-        for node_id in range(1, NODES + 1):
-            await cluster.restart(node_id)
         for delivery in [each for found in sent.deliveries.values() for each in found.values()]:
             delivery.add_done_callback(lambda _: None)
         with contextlib.suppress(UndeliveredError):  # more failed batches than are kept until they are retrieved
@@ -273,10 +277,3 @@ async def live_through(seed: int) -> None:
         assert (statistics.records_pending, statistics.requests_in_flight) == (0, 0)
         await producer.close()
         sent.check(cluster)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 112))
-@in_virtual_time
-async def test_order_of_first_copies_holds_without_idempotence(seed: int) -> None:
-    await live_through(seed)

@@ -13,7 +13,7 @@ import pytest
 from aioproducer import BulkDelivery, BulkResult, OffsetRange, Producer, TopicPartition, UndeliveredError
 from aioproducer.partitioners import partition_for_key
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 from tests.produced import values
 
 PRODUCE = Where(api=ApiKey.PRODUCE)

@@ -12,17 +12,25 @@ from aioproducer import (
     Outcome,
     Producer,
     ProducerClosedError,
+    ProducerOptions,
     RecordMetadata,
     TopicAuthorizationError,
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_broker.apis import metadata as metadata_of_model
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind
 from tests.fakes.producing import producing
-from tests.fakes.transactional_cluster import PRODUCE, Release, cluster_of, committed, on_every_release, producer_of
-from tests.fakes.virtual_cluster import in_virtual_time
-from tests.fakes.virtual_loop import virtual_loop
+from tests.fakes.transactional_cluster import (
+    PRODUCE,
+    Release,
+    begin,
+    cluster_of,
+    committed,
+    in_virtual_time_on_every_release,
+    producer_of,
+)
+from tests.fakes.virtual_loop import in_virtual_time, now, virtual_loop
 from tests.produced import produce_requests, values
 
 NOT_LEADER = 6
@@ -32,20 +40,17 @@ FORBIDDEN = 29
 
 @in_virtual_time
 async def test_callback_of_an_expired_record_may_send() -> None:
-    async with producing(
-        FakeCluster(1, topics={"orders": 1}), linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1_000
-    ) as (cluster, producer):
+    async with producing(linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1_000) as (cluster, producer):
         told: list[tuple[float, type[KafkaError] | None]] = []
-        loop = asyncio.get_running_loop()
 
         def send_again(_metadata: object, error: KafkaError | None) -> None:
-            told.append((loop.time() - began, type(error) if error is not None else None))
+            told.append((now() - began, type(error) if error is not None else None))
             if error is not None:
                 producer.send("orders", b"again", partition=0, on_delivery=send_again)
 
         await producer.send("orders", b"first", partition=0)
         stall = cluster.faults.stall(PRODUCE)
-        began = loop.time()
+        began = now()
         producer.send("orders", b"again", partition=0, on_delivery=send_again)
         await asyncio.sleep(3.5)
         cluster.faults.remove(stall)
@@ -56,6 +61,15 @@ async def test_callback_of_an_expired_record_may_send() -> None:
         assert {kind for _, kind in given_up} == {DeliveryTimeoutError}
         assert [round(at) for at, _ in given_up[:3]] == [1, 2, 3]
         assert values(cluster, "orders")[-1] == b"again"
+
+
+ONE_RETRY: Final[ProducerOptions] = {
+    "linger_ms": 0,
+    "retry_backoff_ms": 2_000,
+    "retry_backoff_max_ms": 2_000,
+    "request_timeout_ms": 3_000,
+    "delivery_timeout_ms": 3_000,
+}
 
 
 async def given_up_on_the_wire(
@@ -75,18 +89,9 @@ async def given_up_on_the_wire(
 @in_virtual_time
 async def test_next_batch_waits_for_an_expired_one_in_flight() -> None:
     """SenderTest.testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder: the first may still be written."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(
-            cluster.bootstrap_servers,
-            enable_idempotence=False,
-            max_in_flight_requests_per_connection=1,
-            linger_ms=0,
-            retry_backoff_ms=2_000,
-            retry_backoff_max_ms=2_000,
-            request_timeout_ms=3_000,
-            delivery_timeout_ms=3_000,
-        ) as producer,
+    async with producing(enable_idempotence=False, max_in_flight_requests_per_connection=1, **ONE_RETRY) as (
+        cluster,
+        producer,
     ):
         await producer.send("orders", b"first", partition=0)
         await given_up_on_the_wire(cluster, producer, records=1, codes=(NOT_LEADER,))
@@ -101,17 +106,7 @@ async def test_next_batch_waits_for_an_expired_one_in_flight() -> None:
 @in_virtual_time
 async def test_refusal_that_comes_after_the_deadline_splits_nothing() -> None:
     """SenderTest.testExpiredBatchDoesNotSplitOnMessageTooLargeError: its callers were notified, its memory is free."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(
-            cluster.bootstrap_servers,
-            linger_ms=0,
-            retry_backoff_ms=2_000,
-            retry_backoff_max_ms=2_000,
-            request_timeout_ms=3_000,
-            delivery_timeout_ms=3_000,
-        ) as producer,
-    ):
+    async with producing(**ONE_RETRY) as (cluster, producer):
         await producer.send("orders", b"first", partition=0)
         await given_up_on_the_wire(cluster, producer, records=3, codes=(NOT_LEADER, MESSAGE_TOO_LARGE))
         await asyncio.sleep(5)
@@ -126,7 +121,7 @@ async def test_refusal_that_comes_after_the_deadline_splits_nothing() -> None:
 @in_virtual_time
 async def test_permission_that_is_granted_counts_from_the_next_record() -> None:
     """MetadataTest.testTopicAuthorizationError: only the records that met the refusal fail."""
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
+    async with producing(linger_ms=0) as (cluster, producer):
         refusing = cluster.faults.error(FORBIDDEN, Where(api=ApiKey.METADATA, topic="orders"), times=None)
         for _ in range(3):
             with pytest.raises(TopicAuthorizationError):
@@ -141,10 +136,11 @@ async def test_permission_that_is_granted_counts_from_the_next_record() -> None:
 @in_virtual_time
 async def test_one_request_in_flight_is_enough_to_get_a_producer_id() -> None:
     """SenderTest.testIdempotentInitProducerIdWithMaxInFlightOne: on the connection that records wait for."""
-    async with (
-        FakeCluster(1, topics={"orders": 3}, producer_ids_load_s=1.5) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, max_in_flight_requests_per_connection=1) as producer,
-    ):
+    async with producing(
+        FakeCluster(1, topics={"orders": 3}, producer_ids_load_s=1.5),
+        linger_ms=0,
+        max_in_flight_requests_per_connection=1,
+    ) as (cluster, producer):
         deliveries = [producer.send("orders", b"%d" % number, partition=number % 3) for number in range(30)]
         await asyncio.wait_for(asyncio.gather(*deliveries), 10)
 
@@ -157,15 +153,14 @@ async def test_node_stuck_in_its_handshake_delays_no_other() -> None:
     async with FakeCluster(3, topics={"orders": 3}) as cluster:
         stuck = next(number for number in range(3) if cluster.leader_of("orders", number) == 2)
         stall = cluster.faults.stall(Where(api=ApiKey.API_VERSIONS, node_id=2))
-        loop = asyncio.get_running_loop()
         async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-            began = loop.time()
+            began = now()
             deliveries = [producer.send("orders", b"v", partition=number) for number in range(3)]
             await asyncio.gather(*(delivery for number, delivery in enumerate(deliveries) if number != stuck))
-            assert loop.time() - began < 2
+            assert now() - began < 2
             cluster.faults.remove(stall)
             await deliveries[stuck]
-            assert loop.time() - began < 30
+            assert now() - began < 30
 
 
 @in_virtual_time
@@ -177,13 +172,12 @@ async def test_close_does_not_wait_out_a_pause_that_is_longer() -> None:
         cluster.faults.throttle(3_600_000, PRODUCE)
         await producer.send("orders", b"1")
         last = producer.send("orders", b"2")
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = now()
 
         with pytest.raises(UndeliveredError):
             await producer.close(5)
 
-        assert loop.time() - began == pytest.approx(5, abs=0.1)
+        assert now() - began == pytest.approx(5, abs=0.1)
         error = last.exception()
         assert isinstance(error, KafkaError)
         assert error.outcome is Outcome.NOT_WRITTEN
@@ -205,8 +199,7 @@ FORGOTTEN: Final = 59
 @in_virtual_time
 async def test_close_waits_for_the_next_producer_id() -> None:
     """`testCloseWithProducerIdReset`: queued records are sent under the new id, and written once."""
-    async with FakeCluster(1, topics={"orders": 2}) as cluster:
-        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+    async with producing(FakeCluster(1, topics={"orders": 2}), linger_ms=0) as (cluster, producer):
         await asyncio.sleep(1)
         cluster.faults.error(FORGOTTEN, FIRST)
         cluster.faults.error(NOT_LEADER, SECOND)
@@ -223,8 +216,7 @@ async def test_close_waits_for_the_next_producer_id() -> None:
 @in_virtual_time
 async def test_untroubled_partition_does_not_wait_for_a_new_id() -> None:
     """`testForceCloseWithProducerIdReset`, `testResetOfProducerStateShouldAllowQueuedBatchesToDrain`."""
-    async with FakeCluster(1, topics={"orders": 2}) as cluster:
-        producer = await Producer(cluster.bootstrap_servers, linger_ms=0).start()
+    async with producing(FakeCluster(1, topics={"orders": 2}), linger_ms=0) as (cluster, producer):
         await asyncio.sleep(1)
         first, second = (producer.send("orders", b"%d" % number, partition=number) for number in (0, 1))
         cluster.faults.error(FORGOTTEN, FIRST)
@@ -244,9 +236,7 @@ async def test_untroubled_partition_does_not_wait_for_a_new_id() -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the append", "after the append"])
 @in_virtual_time
-async def test_lost_record_keeps_its_identity_when_the_id_changes(
-    after: bool,  # noqa: FBT001
-) -> None:
+async def test_lost_record_keeps_its_identity_when_the_id_changes(*, after: bool) -> None:
     """`testRetryWhenProducerIdChanges`: under another identity its duplicate would be written, too."""
     async with producing(FakeCluster(2, topics={"orders": 2}), linger_ms=0) as (cluster, producer):
         cluster.move_leader("orders", 0, 1)
@@ -288,10 +278,7 @@ async def test_fatal_answer_ends_requests_to_other_brokers() -> None:
 @in_virtual_time
 async def test_cluster_authorization_is_not_fatal_without_idempotence() -> None:
     """`Sender.failBatch` without a transaction manager: a record is refused, and no identity can be lost."""
-    async with (
-        FakeCluster(1, topics={"orders": 1}) as cluster,
-        Producer(cluster.bootstrap_servers, linger_ms=0, enable_idempotence=False) as producer,
-    ):
+    async with producing(linger_ms=0, enable_idempotence=False) as (cluster, producer):
         cluster.faults.error(CLUSTER_FORBIDDEN, PRODUCE)
         with pytest.raises(ClusterAuthorizationError):
             await producer.send("orders", b"refused")
@@ -347,7 +334,7 @@ async def test_records_wait_while_metadata_leaves_something_out(omitted: str) ->
 async def test_topic_that_no_answer_names_is_asked_for_until_one_does() -> None:
     """The response has neither an error nor a partition of it: the topic is as unknown as before."""
     whole = metadata_of_model._topics  # noqa: SLF001  # as above
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
+    async with producing(linger_ms=0) as (cluster, producer):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(metadata_of_model, "_topics", lambda *_: [])
             delivery = producer.send("orders", b"v")
@@ -363,12 +350,13 @@ async def test_topic_that_no_answer_names_is_asked_for_until_one_does() -> None:
 @in_virtual_time
 async def test_throttled_node_that_left_metadata_still_answers() -> None:
     """KIP-219: the node reads again after its pause; nothing is lost, and nothing is written twice."""
-    async with (
-        FakeCluster(2, topics={"orders": 2}) as cluster,
-        Producer(
-            cluster.bootstrap_servers, linger_ms=0, metadata_max_age_ms=500, request_timeout_ms=8_000, batch_size=0
-        ) as producer,
-    ):
+    async with producing(
+        FakeCluster(2, topics={"orders": 2}),
+        linger_ms=0,
+        metadata_max_age_ms=500,
+        request_timeout_ms=8_000,
+        batch_size=0,
+    ) as (cluster, producer):
         for partition in (0, 1):
             cluster.move_leader("orders", partition, 2)
         await asyncio.gather(*(producer.send("orders", b"0", partition=number) for number in (0, 1)))
@@ -398,12 +386,11 @@ async def test_throttled_node_that_left_metadata_still_answers() -> None:
 async def test_first_record_of_a_topic_costs_one_metadata_request() -> None:
     """0055_producer_latency_mock: librdkafka asked on a timer, up to a second later."""
     async with producing(FakeCluster(1, auto_create_topics=False), linger_ms=0) as (cluster, producer):
-        loop = asyncio.get_running_loop()
         for number in range(50):
             cluster.create_topic(f"topic{number}", 1)
-            began = loop.time()
+            began = now()
             await producer.send(f"topic{number}", b"x")
-            assert loop.time() - began < 0.02
+            assert now() - began < 0.02
             await asyncio.sleep(0.001)
 
         assert sum(seen.api is ApiKey.METADATA for seen in cluster.requests) == 51
@@ -436,8 +423,7 @@ async def test_possibly_written_records_lose_none_behind_them(unanswered: int) -
         assert values(cluster, "t")[5:] == [*(b"%d" % number for number in written), b"after"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_briefly_missing_topic_loses_no_later_transaction(release: Release) -> None:
     """0105, do_test_topic_disappears_for_awhile: sequences started again, and records were taken for duplicates."""
     async with (
@@ -455,16 +441,14 @@ async def test_briefly_missing_topic_loses_no_later_transaction(release: Release
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["comes back", "is another one then"])
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_unreachable_group_coordinator_is_tried_again(release: Release, *, moves: bool) -> None:
     """0105, do_test_disconnected_group_coord: librdkafka tried to connect once."""
     async with cluster_of(release, 3, topics={"t": 1, "source": 1}) as cluster, producer_of(cluster) as producer:
         cluster.move_coordinator("billing-1", 1)
         cluster.move_coordinator("readers", 2, kind=CoordinatorKind.GROUP)
         cluster.move_leader("t", 0, 3)
-        await producer.begin_transaction()
-        await producer.send("t", b"x", partition=0)
+        await begin(producer, b"x")
         address = "127.0.0.1", cluster.model.brokers[2].port
         stopped = virtual_loop().servers.pop(address)
         cluster.faults.drop_connection(Where(node_id=2), times=None)

@@ -154,14 +154,6 @@ async def test_awaiting_does_not_wait_out_the_linger(one_broker: FakeCluster) ->
     assert (result.delivered, len(result.offsets)) == (30, 3)
 
 
-async def test_waits_for_room(one_broker: FakeCluster) -> None:
-    async with Producer(one_broker.bootstrap_servers, buffer_memory=200_000, batch_size=10_000) as small:
-        bulk = await small.send_many("orders", [bytes(1_000)] * 2_000)
-        result = await bulk
-
-    assert result.delivered == 2_000
-
-
 async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None:
     stall = one_broker.faults.stall(PRODUCE)
     async with Producer(
@@ -179,12 +171,8 @@ async def test_no_room_in_time_refuses_the_rest(one_broker: FakeCluster) -> None
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("name, item", [("keys", b"k"), ("timestamps", 7), ("record_headers", [("a", b"")])])
-async def test_columns_must_be_as_long_as_values(  # noqa: PLR0917  # fixtures, and the parts of a row
-    producer: Producer,
-    name: str,
-    item: object,
-    count: int,
-    is_async: bool,  # noqa: FBT001
+async def test_columns_must_be_as_long_as_values(
+    producer: Producer, name: str, item: object, *, count: int, is_async: bool
 ) -> None:
     given = [b"a", b"b"]
     columns: dict[str, object] = {"keys": [None] * 2, "timestamps": [None] * 2} | {name: [item] * count}
@@ -204,11 +192,8 @@ async def later(items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("is_typed", [False, True])
-async def test_each_record_has_its_timestamp_and_headers(  # noqa: PLR0917  # fixtures, and the parts of a row
-    producer: Producer,
-    one_broker: FakeCluster,
-    is_async: bool,  # noqa: FBT001
-    is_typed: bool,  # noqa: FBT001
+async def test_each_record_has_its_timestamp_and_headers(
+    producer: Producer, one_broker: FakeCluster, *, is_async: bool, is_typed: bool
 ) -> None:
     pairs: list[list[tuple[str, bytes | None]] | None] = [[("a", b"1"), ("b", None)], None, []]
     topic = producer.topic("orders", value=bytes).send_many if is_typed else partial(producer.send_many, "orders")
@@ -229,9 +214,7 @@ async def test_each_record_has_its_timestamp_and_headers(  # noqa: PLR0917  # fi
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_part_of_a_record_that_is_invalid_is_its_own_error(
-    producer: Producer,
-    one_broker: FakeCluster,
-    is_async: bool,  # noqa: FBT001
+    producer: Producer, one_broker: FakeCluster, *, is_async: bool
 ) -> None:
     column = [b"0", b"1", b"2", b"3"]
     timestamps, headers = [1, -5, 3, 4], [None, None, {"a": b""}, [("a", 5)]]
@@ -401,15 +384,6 @@ async def test_serializers_are_called_for_each(one_broker: FakeCluster) -> None:
     assert values(one_broker, "orders") == [b'{"a":1}', None]
 
 
-async def test_split_batches_keep_their_positions(producer: Producer, one_broker: FakeCluster) -> None:
-    one_broker.create_topic("small", 1, configs={"max.message.bytes": "2000"})
-
-    result = await (await producer.send_many("small", [bytes(500)] * 19 + [bytes(3_000)]))
-
-    assert result.offsets == {TopicPartition("small", 0): (0, 18, 19)}
-    assert list(result.errors) == [19]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [None, itertools.repeat(b"k")], ids=["values", "values and keys"])
 async def test_closed_during_rows_without_end_lets_the_loop_run(
@@ -439,23 +413,6 @@ async def test_rows_that_are_all_refused_let_the_loop_run(producer: Producer) ->
 
     assert len((await giving).refused) == 3_000
     assert turns > 10
-
-
-async def test_cancelled_leaves_what_was_accepted(one_broker: FakeCluster) -> None:
-    stall = one_broker.faults.stall(PRODUCE)
-    async with Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000) as small:
-        giving = asyncio.create_task(small.send_many("orders", [bytes(1_000)] * 500))
-        while not small.statistics().records_waiting:  # noqa: ASYNC110  # it has no event
-            await asyncio.sleep(0)
-        giving.cancel()
-        await asyncio.wait([giving])
-        one_broker.faults.remove(stall)
-        await small.flush()
-        sent = small.statistics().records_acknowledged
-
-    assert giving.cancelled()
-    assert 0 < sent < 150
-    assert len(values(one_broker, "orders")) == sent
 
 
 async def test_batches_that_are_split_are_reckoned_by_their_parts() -> None:

@@ -18,9 +18,9 @@ from aioproducer import (
     UndeliveredError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.background_tasks import background_tasks, left_behind
-from tests.fakes.log_capture import LogCapture
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.logs import LogCapture
+from tests.fakes.producing import background_tasks, left_behind, producing
+from tests.fakes.virtual_loop import in_virtual_time, now
 from tests.fakes.wrong_servers import dead_port, server_that_says
 from tests.produced import produce_requests, values
 
@@ -90,15 +90,6 @@ async def test_start_cancelled_cleans_everything(one_broker: FakeCluster) -> Non
     assert collect() == []
 
 
-async def test_start_in_time_by_the_callers_timeout(one_broker: FakeCluster) -> None:
-    one_broker.faults.stall(METADATA)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.02):
-            await Producer(one_broker.bootstrap_servers).start()
-
-    assert await left_behind(one_broker) == (0, {})
-
-
 async def test_start_shared_by_two_outlives_the_cancelling_of_one(one_broker: FakeCluster) -> None:
     stall = one_broker.faults.stall(METADATA)
     producer = Producer(one_broker.bootstrap_servers)
@@ -110,17 +101,6 @@ async def test_start_shared_by_two_outlives_the_cancelling_of_one(one_broker: Fa
 
     assert await second is producer
     await producer.send("orders", b"v")
-    await producer.close()
-
-
-async def test_start_without_waiting(one_broker: FakeCluster) -> None:
-    stall = one_broker.faults.stall(METADATA)
-    producer = Producer(one_broker.bootstrap_servers)
-    await producer.start(wait=False)
-    delivery = producer.send("orders", b"v")
-    one_broker.faults.remove(stall)
-
-    assert (await delivery).offset == 0
     await producer.close()
 
 
@@ -159,16 +139,6 @@ async def test_background_task_that_dies_while_it_starts(one_broker: FakeCluster
 
 
 # Close
-
-
-async def test_close_delivers_what_was_accepted(one_broker: FakeCluster) -> None:
-    producer = await Producer(one_broker.bootstrap_servers, linger_ms=60_000).start()
-    for _ in range(10):
-        producer.send("orders", b"v")
-    await producer.close()
-
-    assert values(one_broker, "orders") == [b"v"] * 10
-    assert await left_behind(one_broker) == (0, {})
 
 
 async def test_close_again_does_nothing(one_broker: FakeCluster) -> None:
@@ -221,33 +191,6 @@ async def test_failures_of_an_unawaited_close_are_raised_next(one_broker: FakeCl
     with pytest.raises(UndeliveredError):
         await producer.close()
     await producer.close()
-
-
-async def test_close_0_fails_the_remaining_records(one_broker: FakeCluster) -> None:
-    one_broker.faults.stall(PRODUCE)
-    producer = await Producer(one_broker.bootstrap_servers, buffer_memory=100_000, batch_size=10_000).start()
-    on_the_wire = await producer.enqueue("orders", b"v")
-    await asyncio.sleep(0.01)
-    for_memory = asyncio.create_task(fill(producer))
-    for_topic = asyncio.create_task(producer.enqueue("nowhere", b"v"))
-    unawaited = producer.send("nowhere", b"v")
-    for_partitions = asyncio.create_task(producer.partitions_for("elsewhere"))
-    await asyncio.sleep(0.01)
-
-    with pytest.raises(UndeliveredError):
-        await asyncio.wait_for(producer.close(0), 30)
-
-    waiting = [for_memory, for_topic, for_partitions]
-    results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
-    assert [type(result) for result in results] == [ProducerClosedError] * 3
-    outcomes = [on_the_wire.exception().outcome.value, unawaited.exception().outcome.value]  # type: ignore[union-attr]
-    assert outcomes == ["unknown", "not_written"]
-    assert await left_behind(one_broker) == (0, {})
-
-
-async def fill(producer: Producer) -> None:
-    while True:
-        await producer.enqueue("orders", bytes(5_000))
 
 
 async def test_close_while_others_send(one_broker: FakeCluster) -> None:
@@ -449,3 +392,118 @@ async def test_failed_producer_keeps_its_cause_when_dropped() -> None:
             await asyncio.sleep(0.1)
 
     assert len(log.naming("producer_failed")) == 1
+
+
+# Records on their way at the close: what can be delivered is, the rest fails with what is known
+
+
+@in_virtual_time
+async def test_close_delivers_what_was_accepted() -> None:
+    """Records whose topic is unknown, and lingering ones, are delivered, too."""
+    async with producing(FakeCluster(3), linger_ms=60_000) as (_, producer):
+        deliveries = [producer.send(f"topic{number % 7}", b"x") for number in range(100)]
+
+        await producer.close()
+
+        assert all(delivery.exception() is None for delivery in deliveries)
+
+
+@in_virtual_time
+async def test_close_in_no_time_fails_the_rest_with_its_outcome() -> None:
+    async with producing(linger_ms=0, max_in_flight_requests_per_connection=1) as (cluster, producer):
+        await producer.send("orders", b"0")
+        cluster.faults.stall(PRODUCE)
+        sent = producer.send("orders", b"1")
+        await asyncio.sleep(0.1)
+        open_batch, in_line = producer.send("orders", b"2"), producer.send("unknown", b"3")
+
+        with pytest.raises(UndeliveredError) as raised:
+            await producer.close(0)
+
+        assert raised.value.count == 3
+        errors = [delivery.exception() for delivery in (sent, open_batch, in_line)]
+        assert [type(error) for error in errors] == [ProducerClosedError] * 3
+        outcomes = [error.outcome for error in errors if isinstance(error, ProducerClosedError)]
+        assert outcomes == [Outcome.UNKNOWN, Outcome.NOT_WRITTEN, Outcome.NOT_WRITTEN]
+
+
+@in_virtual_time
+async def test_close_is_bounded_by_its_timeout() -> None:
+    async with producing() as (cluster, producer):
+        cluster.faults.stall(PRODUCE)
+        producer.send("orders", b"1", on_delivery=lambda *_: None)
+        began = now()
+
+        await producer.close(3)
+
+        assert 3.0 <= now() - began < 3.1
+
+
+@in_virtual_time
+async def test_callers_that_wait_end_with_the_close() -> None:
+    """KAFKA-9449: callers must not wait until max.block.ms."""
+    async with producing(
+        FakeCluster(1, topics={"orders": 1}, auto_create_topics=False), buffer_memory=65_536, batch_size=16_384
+    ) as (cluster, producer):
+        await producer.send("orders", b"0")
+        cluster.faults.stall(PRODUCE)
+        callers = [asyncio.ensure_future(producer.enqueue("orders", b"x" * 10_000)) for _ in range(20)]
+        callers.append(asyncio.ensure_future(producer.enqueue("nowhere", b"x")))
+        asking = asyncio.ensure_future(producer.partitions_for("nowhere"))
+        await asyncio.sleep(1)
+
+        with pytest.raises(UndeliveredError):
+            await producer.close(0)
+        done, pending = await asyncio.wait([*callers, asking], timeout=0.1)
+
+        assert not pending
+        assert ProducerClosedError in {type(each.exception()) for each in done}
+
+
+@pytest.mark.parametrize("later", [0, 2])
+@in_virtual_time
+async def test_later_close_shortens_the_time_of_the_first(later: float) -> None:
+    async with producing(linger_ms=0) as (cluster, producer):
+        await producer.send("orders", b"0")
+        cluster.faults.stall(PRODUCE)
+        delivery = producer.send("orders", b"1")
+        closes = [asyncio.create_task(producer.close(timeout)) for timeout in (30, 60)]
+        await asyncio.sleep(1)
+        began = now()
+        closes.append(asyncio.create_task(producer.close(later)))
+        await asyncio.wait(closes)
+
+        assert now() - began < later + 0.5
+        assert f"timeout {later} s" in str(delivery.exception())
+        assert [type(close.exception()) for close in closes] == [UndeliveredError] * 3
+
+
+@in_virtual_time
+async def test_second_close_joins_the_first() -> None:
+    async with producing() as (cluster, producer):
+        stall = cluster.faults.stall(PRODUCE)
+        delivery = producer.send("orders", b"1")
+        first = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0.1)
+        first.cancel()
+        await asyncio.wait([first])
+        second = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        cluster.faults.remove(stall)
+
+        await second
+
+        assert delivery.result().offset == 0
+
+
+@in_virtual_time
+async def test_nothing_is_left_after_the_close() -> None:
+    async with producing(FakeCluster(3, topics={"orders": 3})) as (cluster, producer):
+        await asyncio.gather(*(producer.send("orders", b"x", partition=number) for number in range(3)))
+        await producer.close()
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+        assert cluster.connections == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}

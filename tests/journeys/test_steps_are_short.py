@@ -14,9 +14,9 @@ import pytest
 from aioproducer import KafkaError, Producer, UndeliveredError
 from aioproducer._protocol.compression import compress
 from aioproducer._sender.compressor import IN_LOOP_BYTES
-from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing import ApiKey, FakeCluster, Faults, Where
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
-from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
+from tests.fakes.virtual_loop import ClusterLoop, in_virtual_time
 
 pytestmark = pytest.mark.slow
 
@@ -57,29 +57,18 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, bytes | memoryview) else 0
 
 
-def _refuse_all(cluster: FakeCluster) -> None:
-    cluster.faults.record_errors(dict.fromkeys(range(RECORDS), "no key"), PRODUCE)
-
-
-def _refuse_every_second(cluster: FakeCluster) -> None:
-    cluster.faults.record_errors(dict.fromkeys(range(0, RECORDS, 2), "no key"), PRODUCE)
-
-
-def _find_too_large(cluster: FakeCluster) -> None:
-    cluster.faults.error(10, PRODUCE, times=3)
-
-
-def _refuse_the_batch(cluster: FakeCluster) -> None:
-    cluster.faults.error(17, PRODUCE)
-
-
-def _take(cluster: FakeCluster) -> None:
-    del cluster
+ANSWERS: dict[str, Callable[[Faults], object]] = {
+    "taken": lambda _: None,
+    "batch refused": lambda faults: faults.error(17, PRODUCE),
+    "too large": lambda faults: faults.error(10, PRODUCE, times=3),
+    "all refused": lambda faults: faults.record_errors(dict.fromkeys(range(RECORDS), "no key"), PRODUCE),
+    "half refused": lambda faults: faults.record_errors(dict.fromkeys(range(0, RECORDS, 2), "no key"), PRODUCE),
+}
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-@pytest.mark.parametrize("answer", [_take, _refuse_the_batch, _find_too_large, _refuse_all, _refuse_every_second])
-async def test_no_step_does_much(answer: Callable[[FakeCluster], None], codec: str) -> None:
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_no_step_does_much(answer: str, codec: str) -> None:
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders", 1)
         producer = Producer(
@@ -91,7 +80,7 @@ async def test_no_step_does_much(answer: Callable[[FakeCluster], None], codec: s
         )
         await producer.start()
         await producer.partitions_for("orders")
-        answer(cluster)
+        ANSWERS[answer](cluster.faults)
         meter = StepMeter()
         with meter:
             deliveries = [producer.send("orders", b"%040d" % number) for number in range(RECORDS)]

@@ -30,13 +30,16 @@ from tests.fakes.transactional_cluster import (
     V1_RELEASE,
     V2_RELEASE,
     Release,
+    begin,
     cluster_of,
     committed,
-    on_every_release,
+    in_transaction,
+    in_virtual_time_on_every_release,
     on_v1,
     producer_of,
+    transacting,
 )
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time, now
 
 CONCURRENT_TRANSACTIONS = 51
 STEP_S = 0.002
@@ -46,10 +49,6 @@ OFFSETS = {TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}
 async def one_block(producer: Producer, value: bytes = b"v") -> None:
     async with producer.transaction() as txn:
         await txn.send("t", value, partition=1)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def error_of(work: Awaitable[object]) -> tuple[str, float]:
@@ -63,13 +62,10 @@ async def error_of(work: Awaitable[object]) -> tuple[str, float]:
 # What is said of an end
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_commit_raises_after_abort_timed_out(release: Release) -> None:
     """Neither during the abort nor after it; a second call once joined an end that it had not asked for."""
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=300) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"aborted", partition=0)
+    async with in_transaction(release, b"aborted", max_block_ms=300) as (cluster, producer):
         stalled = cluster.faults.stall(END_TXN)
         with pytest.raises(TransactionTimeoutError):
             await producer.abort_transaction()
@@ -85,15 +81,13 @@ async def test_commit_raises_after_abort_timed_out(release: Release) -> None:
         assert producer.statistics().transactions_committed == 0
 
 
-@on_every_release
 @pytest.mark.parametrize("pause_s", [0.0, 5.0], ids=["at once", "when it is answered"])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_topic_recreated_during_commit_changes_nothing(release: Release, pause_s: float) -> None:
     """Only the response to EndTxn decides; once "must be aborted" was reported for a committed transaction."""
     topics = {"t": 2, "other": 1}
     async with cluster_of(release, 3, topics) as cluster, producer_of(cluster, metadata_max_age_ms=200) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"gone", partition=0)
+        await begin(producer, b"gone")
         await producer.send("other", b"stays", partition=0)
         cluster.faults.delay(3.0, END_TXN, after_append=True)
         committing = asyncio.ensure_future(producer.commit_transaction())
@@ -108,11 +102,10 @@ async def test_topic_recreated_during_commit_changes_nothing(release: Release, p
         assert committed(cluster) == [b"v"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_commit_ends_when_another_task_aborts(release: Release) -> None:
     """It used to wait until its time was over."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         await producer.begin_transaction()
         cluster.faults.delay(2.0, PRODUCE)
         left = producer.send("t", b"x", partition=0)
@@ -128,12 +121,10 @@ async def test_commit_ends_when_another_task_aborts(release: Release) -> None:
         assert committed(cluster) == [b"v"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_fatal_error_after_abortable_one_fails_producer(release: Release) -> None:
     """The second error was once ignored: flush succeeded, and the producer continued."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(release) as (cluster, producer):
         await producer.begin_transaction()
         cluster.faults.error(29, PRODUCE)
         with pytest.raises(TopicAuthorizationError):
@@ -154,7 +145,7 @@ async def test_fatal_error_after_abortable_one_fails_producer(release: Release) 
 @in_virtual_time
 async def test_repeated_commit_skips_another_tasks_transaction() -> None:
     """The first commit ended after its caller gave up; the next call must not commit half of another task's records."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+    async with transacting(V2_RELEASE) as (cluster, producer):
         await producer.begin_transaction()
         other = asyncio.ensure_future(producer.begin_transaction(wait=True))
         await asyncio.sleep(0)
@@ -173,13 +164,10 @@ async def test_repeated_commit_skips_another_tasks_transaction() -> None:
         assert (committing.cancelled(), seen) == (True, [])
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_commit_without_caller_releases_the_lock(release: Release) -> None:
     """No other task could begin otherwise."""
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=5000) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"x", partition=0)
+    async with in_transaction(release, b"x", max_block_ms=5000) as (cluster, producer):
         cluster.faults.delay(1.0, END_TXN)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.commit_transaction(), 0.1)
@@ -192,7 +180,7 @@ async def test_commit_without_caller_releases_the_lock(release: Release) -> None
 @in_virtual_time
 async def test_callers_that_leave_do_not_keep_the_lock() -> None:
     """The lock is kept for one second for a caller that may return; a second caller's was once kept forever."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=6_000) as producer:
+    async with transacting(V2_RELEASE, max_block_ms=6_000) as (cluster, producer):
 
         async def leave(value: bytes) -> None:
             await producer.begin_transaction(wait=True)
@@ -209,13 +197,10 @@ async def test_callers_that_leave_do_not_keep_the_lock() -> None:
         assert committed(cluster) == [b"a", b"b", b"c", b"v"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_abandoned_failed_transaction_ends(release: Release) -> None:
     """Also long after the failure, when no other event would end it."""
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=6_000) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"x", partition=0)
+    async with in_transaction(release, b"x", max_block_ms=6_000) as (cluster, producer):
         in_hand = producer._transaction_handle()
         producer._reject_commit(KafkaError("it must not be committed"))
         await asyncio.sleep(10)
@@ -230,9 +215,7 @@ async def test_abandoned_failed_transaction_ends(release: Release) -> None:
 @in_virtual_time
 async def test_late_end_does_not_release_the_next_lock() -> None:
     """B begins during A's commit: when A learns of the end, B holds the lock and C waits for it."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"a", partition=0)
+    async with in_transaction(V2_RELEASE, b"a") as (cluster, producer):
         cluster.faults.delay(0.5, END_TXN)
         committing = asyncio.create_task(producer.commit_transaction())
         await asyncio.sleep(0.1)
@@ -272,13 +255,11 @@ async def test_begin_that_times_out_keeps_anothers_lock() -> None:
 # Calls that wait when the producer ends
 
 
-@on_every_release
 @pytest.mark.parametrize("is_fatal", [False, True], ids=["closed", "failed"])
-@in_virtual_time
-async def test_waiting_begin_fails_when_producer_ends(release: Release, is_fatal: bool) -> None:  # noqa: FBT001
+@in_virtual_time_on_every_release
+async def test_waiting_begin_fails_when_producer_ends(release: Release, *, is_fatal: bool) -> None:
     """It used to wait, and then report another task's open transaction."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(release) as (cluster, producer):
         await producer.begin_transaction()
         waiting = asyncio.ensure_future(error_of(one_block(producer)))
         await asyncio.sleep(0.1)
@@ -292,14 +273,12 @@ async def test_waiting_begin_fails_when_producer_ends(release: Release, is_fatal
 
         kind = TransactionalIdAuthorizationError if is_fatal else ProducerClosedError
         assert await waiting == (kind.__name__, ended)
-        await producer.close()
 
 
 @in_virtual_time
 async def test_begin_paused_for_strays_fails_at_close() -> None:
     """The pause after an unanswered InitProducerId is half a minute."""
-    async with cluster_of(V1_RELEASE) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(V1_RELEASE) as (cluster, producer):
         cluster.faults.drop_connection(END_TXN, after_append=True)
         dropped = cluster.faults.drop_connection(INIT, after_append=True)
         await one_block(producer)
@@ -313,7 +292,7 @@ async def test_begin_paused_for_strays_fails_at_close() -> None:
 
 @pytest.mark.parametrize("is_fatal", [False, True], ids=["closed", "failed"])
 @in_virtual_time
-async def test_committed_offsets_fail_when_producer_ends(is_fatal: bool) -> None:  # noqa: FBT001
+async def test_committed_offsets_fail_when_producer_ends(*, is_fatal: bool) -> None:
     """The call used to ask a closed client until its time was over."""
     async with cluster_of(V2_RELEASE, nodes=2) as cluster:
         cluster.move_leader("t", 0, 2)
@@ -337,8 +316,7 @@ async def test_committed_offsets_fail_when_producer_ends(is_fatal: bool) -> None
 
 
 @pytest.mark.parametrize("where", [FIND, INIT], ids=["FindCoordinator", "InitProducerId"])
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_close_ends_the_wait_for_an_identity(release: Release, where: Where) -> None:
     """`testCloseIsForcedOnPendingFindCoordinator`, `...InitProducerId`: without a response close still ends."""
     async with cluster_of(release) as cluster:
@@ -360,8 +338,7 @@ async def test_close_ends_the_wait_for_an_identity(release: Release, where: Wher
 @in_virtual_time
 async def test_close_ends_the_wait_for_offsets(release: Release, where: Where) -> None:
     """`testCloseIsForcedOnPendingAddOffsetRequest`."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(release) as (cluster, producer):
         await producer.begin_transaction()
         cluster.faults.stall(where)
         waiting = asyncio.ensure_future(producer.send_offsets(OFFSETS, "readers"))
@@ -373,42 +350,19 @@ async def test_close_ends_the_wait_for_offsets(release: Release, where: Where) -
             await asyncio.wait_for(waiting, 1)
 
 
-async def commit_that_waits(producer: Producer) -> asyncio.Future[None]:
-    await producer.begin_transaction()
-    producer.send("t", b"v", partition=0)
-    waiting = asyncio.ensure_future(producer.commit_transaction())
-    await asyncio.sleep(0.5)
-    return waiting
-
-
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_close_lets_a_running_commit_end(release: Release) -> None:
     """`testTransactionalRequestsSentOnShutdown`: if there is time."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with in_transaction(release) as (cluster, producer):
         cluster.faults.stall(END_TXN)
-        waiting = await commit_that_waits(producer)
+        waiting = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(0.5)
         asyncio.get_running_loop().call_later(1, cluster.faults.clear)
 
         await producer.close(5)
 
         await waiting
         assert committed(cluster) == [b"v"]
-
-
-@on_every_release
-@in_virtual_time
-async def test_close_without_time_leaves_commit_unknown(release: Release) -> None:
-    """`testForceShutdownWithIncompleteTransaction`."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        cluster.faults.stall(END_TXN)
-        waiting = await commit_that_waits(producer)
-
-        await producer.close(0)
-
-        with pytest.raises(ProducerClosedError):
-            await waiting
-        assert committed(cluster) == []
 
 
 # Clocks

@@ -18,7 +18,6 @@ from aioproducer import (
     TransactionTimeoutError,
 )
 from aioproducer._transactions.waiting import TransactionLock, TransactionWaits
-from aioproducer.testing import FakeCluster
 from tests.fakes.transaction_faces import Face, on_both_faces
 from tests.fakes.transactional_cluster import (
     END_TXN,
@@ -28,13 +27,16 @@ from tests.fakes.transactional_cluster import (
     V2_RELEASE,
     Release,
     asked,
+    begin,
     cluster_of,
     committed,
-    on_every_release,
+    in_transaction,
+    in_virtual_time_on_every_release,
     one_more,
     producer_of,
+    transacting,
 )
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time, now
 
 INVALID_PRODUCER_EPOCH = 47
 
@@ -42,15 +44,12 @@ INVALID_PRODUCER_EPOCH = 47
 # Cancelled, timed out, and called again
 
 
-@on_every_release
 @pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
 @pytest.mark.parametrize("waits", [0.0, 0.05, 0.5])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_cancelled_end_is_joined_by_the_same_call(release: Release, verb: str, waits: float) -> None:
     """Aiokafka's next call failed with an AssertionError."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         delayed = cluster.faults.delay(0.2, END_TXN, after_append=False)
         end: Callable[[], Awaitable[None]] = getattr(producer, verb)
         ending = asyncio.ensure_future(end())
@@ -67,14 +66,12 @@ async def test_cancelled_end_is_joined_by_the_same_call(release: Release, verb: 
             await end()
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_unsent_commit_is_dropped_by_abort(release: Release) -> None:
     """Records must not be committed after a successful abort."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.throttle(1_000, PRODUCE)
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+        await begin(producer)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.commit_transaction(), 0.5)
 
@@ -85,9 +82,8 @@ async def test_unsent_commit_is_dropped_by_abort(release: Release) -> None:
 
 
 @on_both_faces
-@on_every_release
 @pytest.mark.parametrize("is_joined", [False, True], ids=["begun again", "joined"])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_begin_waits_for_a_cancelled_commit(release: Release, face: Face, *, is_joined: bool) -> None:
     """The commit is neither lost nor cut in two; another commit joins it."""
     async with cluster_of(release) as cluster, face.make(cluster) as producer:
@@ -105,13 +101,10 @@ async def test_begin_waits_for_a_cancelled_commit(release: Release, face: Face, 
         assert committed(cluster) == [b"first", b"second"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_commit_times_out_and_continues(release: Release) -> None:
     """The same call joins it after max_block_ms (KAFKA-13412)."""
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=300) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release, max_block_ms=300) as (cluster, producer):
         stalled = cluster.faults.stall(END_TXN)
         for _ in range(2):
             with pytest.raises(TransactionTimeoutError, match="not committed after max_block_ms=300"):
@@ -125,10 +118,9 @@ async def test_commit_times_out_and_continues(release: Release) -> None:
         assert committed(cluster) == [b"v"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
 
         async def work(name: bytes, seconds: float) -> None:
             async with producer.transaction() as txn:
@@ -148,11 +140,9 @@ async def test_cancelled_block_aborts_only_itself(release: Release) -> None:
         assert committed(cluster) == [b"in the commit", b"after"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> None:
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster, max_block_ms=200).start()
+    async with transacting(release, max_block_ms=200) as (cluster, producer):
         stalled = cluster.faults.stall(END_TXN)
         with pytest.raises(LookupError, match="the body's own") as caught:  # noqa: PT012  # it is the end of the block that raises
             async with producer.transaction() as txn:
@@ -165,7 +155,6 @@ async def test_exception_of_the_body_outranks_the_aborts(release: Release) -> No
         async with producer.transaction() as txn:
             await txn.send("t", b"next", partition=0)
         assert committed(cluster) == [b"next"]
-        await producer.close()
 
 
 async def in_vain(waits: TransactionWaits) -> None:
@@ -218,28 +207,24 @@ async def test_waiter_wakes_only_for_its_condition() -> None:
 @in_virtual_time
 async def test_begin_paused_for_strays_times_out() -> None:
     """The pause after an unanswered InitProducerId is half a minute."""
-    loop = asyncio.get_running_loop()
-    async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster, max_block_ms=4_000) as producer:
+    async with transacting(V1_RELEASE, max_block_ms=4_000) as (cluster, producer):
         cluster.faults.drop_connection(END_TXN, after_append=True)
         cluster.faults.drop_connection(INIT, after_append=True)
         async with producer.transaction() as txn:
             await txn.send("t", b"v", partition=0)
         await asyncio.sleep(2)
-        began = loop.time()
+        began = now()
 
         with pytest.raises(TransactionTimeoutError, match="may still arrive"):
             await asyncio.wait_for(producer.begin_transaction(), 60)
 
-        assert loop.time() - began == pytest.approx(4, abs=0.1)
+        assert now() - began == pytest.approx(4, abs=0.1)
 
 
 @in_virtual_time
 async def test_begin_waiting_for_last_end_fails_at_close() -> None:
     """It fails when closing begins, not when it has ended."""
-    async with cluster_of(V2_RELEASE) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(V2_RELEASE) as (cluster, producer):
         cluster.faults.error(INVALID_PRODUCER_EPOCH, END_TXN)
         stalled = cluster.faults.stall(INIT)
         aborting = asyncio.create_task(producer.abort_transaction())
@@ -255,13 +240,10 @@ async def test_begin_waiting_for_last_end_fails_at_close() -> None:
         await asyncio.wait((aborting, closing))
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_task_with_timed_out_commit_begins_next(release: Release) -> None:
     """Its begin takes the lock after that commit has ended; other tasks wait in case it calls commit again."""
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=1_000) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release, max_block_ms=1_000) as (cluster, producer):
         stalled = cluster.faults.stall(END_TXN)
         with pytest.raises(TransactionTimeoutError):
             await producer.commit_transaction()
@@ -274,14 +256,11 @@ async def test_task_with_timed_out_commit_begins_next(release: Release) -> None:
         assert committed(cluster) == [b"v", b"w"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_record_without_room_fails_no_transaction(release: Release) -> None:
     """The call has raised the error and accepted nothing, so the rest is committed."""
     options: ProducerOptions = {"buffer_memory": 20_000, "batch_size": 10_000, "max_block_ms": 1_000}
-    async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release, **options) as (cluster, producer):
         stalled = cluster.faults.stall(PRODUCE)
         taken = 1
         with contextlib.suppress(BufferTimeoutError):
@@ -304,7 +283,7 @@ async def test_tasks_begin_in_order() -> None:
             await asyncio.sleep(0.01)
             await txn.send("t", b"%d" % number, partition=0)
 
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+    async with transacting(V2_RELEASE) as (cluster, producer):
         await asyncio.gather(*(work(producer, number) for number in range(8)))
 
         assert order == list(range(8))
@@ -331,7 +310,7 @@ async def test_tasks_wait_while_another_begins() -> None:
 
 @in_virtual_time
 async def test_wait_for_the_lock_times_out() -> None:
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=500) as producer:
+    async with transacting(V2_RELEASE, max_block_ms=500) as (cluster, producer):
         is_open = asyncio.Event()
 
         async def hold() -> None:
@@ -354,7 +333,7 @@ async def test_wait_for_the_lock_times_out() -> None:
 
 @in_virtual_time
 async def test_cancelled_begin_leaves_the_queue() -> None:
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+    async with transacting(V2_RELEASE) as (cluster, producer):
 
         async def work(number: int) -> None:
             async with producer.transaction() as txn:
@@ -372,7 +351,7 @@ async def test_cancelled_begin_leaves_the_queue() -> None:
 
 @pytest.mark.parametrize("wait", [False, True])
 @in_virtual_time
-async def test_cancelled_begin_releases_the_lock(wait: bool) -> None:  # noqa: FBT001  # a parameter of the test
+async def test_cancelled_begin_releases_the_lock(*, wait: bool) -> None:
     """A task that waits for the identity already holds the lock."""
     async with cluster_of(V2_RELEASE) as cluster:
         stalled = cluster.faults.stall(INIT)
@@ -424,7 +403,7 @@ async def test_queued_begins_fail_when_fenced() -> None:
     async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer, producer_of(cluster) as successor:
         del successor
         waiting = await _begun_and_never_ended(producer)
-        began = asyncio.get_running_loop().time()
+        began = now()
         with pytest.raises(ProducerFencedError):  # noqa: PT012  # the abort is told if the commit is not
             try:
                 await producer.send("t", b"late", partition=0)
@@ -434,7 +413,7 @@ async def test_queued_begins_fail_when_fenced() -> None:
         told = await asyncio.gather(*waiting, return_exceptions=True)
 
         assert [type(each) for each in told] == [ProducerFencedError] * 2
-        assert asyncio.get_running_loop().time() - began < 10
+        assert now() - began < 10
         with pytest.raises(ProducerFencedError):
             await producer.begin_transaction(wait=True)
 
@@ -442,8 +421,7 @@ async def test_queued_begins_fail_when_fenced() -> None:
 @in_virtual_time
 async def test_queued_begins_fail_at_close() -> None:
     """The holder of the lock may be doing something else."""
-    async with cluster_of(V2_RELEASE) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(V2_RELEASE) as (_, producer):
         waiting = await _begun_and_never_ended(producer)
 
         await producer.close()
@@ -455,7 +433,7 @@ async def test_queued_begins_fail_at_close() -> None:
 @in_virtual_time
 async def test_nested_transaction_of_one_task_raises() -> None:
     """It would wait for itself."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+    async with transacting(V2_RELEASE) as (cluster, producer):  # noqa: PLR1702  # blocks within blocks are what it is about
         async with producer.transaction() as txn:
             with pytest.raises(IllegalStateError, match="this task has a transaction open already"):
                 async with producer.transaction():
@@ -470,7 +448,7 @@ async def test_nested_transaction_of_one_task_raises() -> None:
 @in_virtual_time
 async def test_handle_of_an_ended_transaction_raises() -> None:
     """Its records would otherwise become part of the next transaction."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+    async with transacting(V2_RELEASE) as (cluster, producer):  # noqa: PLR1702  # blocks within blocks are what it is about
         handles: list[Transaction] = []
         for _ in range(2):
             async with producer.transaction() as txn:
@@ -492,10 +470,10 @@ async def test_handle_of_an_ended_transaction_raises() -> None:
 
 @pytest.mark.parametrize("is_serialized", [False, True], ids=["of an unknown topic", "with a serializer"])
 @in_virtual_time
-async def test_enqueue_awaited_after_its_end_raises(is_serialized: bool) -> None:  # noqa: FBT001
+async def test_enqueue_awaited_after_its_end_raises(*, is_serialized: bool) -> None:
     """A record that must wait, or has hooks, is checked when it is awaited, in the next transaction."""
     options: ProducerOptions = {"value_serializer": bytes} if is_serialized else {}
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, **options) as producer:
+    async with transacting(V2_RELEASE, **options) as (cluster, producer):
         async with producer.transaction() as txn:
             late = [txn.enqueue("t", b"late", partition=0), txn.topic("t", value=bytes).enqueue(b"late", partition=0)]
             await txn.send("t", b"first", partition=1)
@@ -510,7 +488,7 @@ async def test_enqueue_awaited_after_its_end_raises(is_serialized: bool) -> None
 @in_virtual_time
 async def test_bulk_is_cut_off_at_the_end() -> None:
     """Its earlier records belong to the transaction; the rest is refused, even by a later one."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, batch_size=2000) as producer:
+    async with transacting(V2_RELEASE, batch_size=2000) as (cluster, producer):
         async with producer.transaction() as txn:
             await txn.send("t", b"first", partition=0)
             sending = asyncio.ensure_future(txn.send_many("t", [b"x" * 1000] * 2000, partition=0))
@@ -524,15 +502,10 @@ async def test_bulk_is_cut_off_at_the_end() -> None:
         assert len(committed(cluster)) == 2 + result.delivered
 
 
-async def _open_blocks(cluster: FakeCluster) -> Producer:
-    return await producer_of(cluster).start()
-
-
 @in_virtual_time
 async def test_producer_send_inside_a_block_raises() -> None:
     """The error names the handle to send by."""
-    async with cluster_of(V2_RELEASE) as cluster:  # noqa: PLR1702  # blocks within blocks are what it is about
-        producer = await _open_blocks(cluster)
+    async with transacting(V2_RELEASE) as (cluster, producer):  # noqa: PLR1702  # blocks within blocks are what it is about
         async with producer.transaction() as txn:
             for call in (producer.send, producer.enqueue, producer.send_nowait, producer.send_and_wait):
                 with pytest.raises(IllegalStateError, match=r"sent by its handle, txn\.send"):  # noqa: PT012  # it is the end of the block that raises
@@ -544,6 +517,5 @@ async def test_producer_send_inside_a_block_raises() -> None:
             with pytest.raises(IllegalStateError, match="offsets are sent by its handle"):
                 await producer.send_offsets({("t", 0): 1}, "readers")
             await txn.send("t", b"v", partition=0)
-        await producer.close()
 
         assert committed(cluster) == [b"v"]

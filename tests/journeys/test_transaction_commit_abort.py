@@ -9,8 +9,8 @@ import pytest
 
 from aioproducer import (
     BrokerError,
-    IllegalStateError,
     Outcome,
+    ProducerClosedError,
     ProducerFencedError,
     TopicPartition,
     TransactionAbortableError,
@@ -28,23 +28,25 @@ from tests.fakes.transactional_cluster import (
     V2_RELEASE,
     Release,
     asked,
+    begin,
     cluster_of,
     committed,
-    on_every_release,
+    in_transaction,
+    in_virtual_time_on_every_release,
     on_v1,
     one_more,
     producer_of,
+    transacting,
 )
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time, now
 
 MESSAGE_TOO_LARGE = 10
 OFFSETS = {TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_records_become_visible_together(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction() as txn:
             for number in range(10):
                 await txn.send("t", b"%d" % number, partition=number % 2)
@@ -53,10 +55,9 @@ async def test_records_become_visible_together(release: Release) -> None:
         assert sorted(committed(cluster)) == [b"%d" % number for number in range(10)]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_aborted_records_never_become_visible(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
+    async with transacting(release) as (cluster, producer):  # noqa: PLR1702  # blocks within blocks are what it is about
         for name in (b"a", b"b", b"c"):
             try:
                 async with producer.transaction() as txn:
@@ -70,10 +71,9 @@ async def test_aborted_records_never_become_visible(release: Release) -> None:
         assert committed(cluster) == [b"a", b"c", b"aa", b"cc"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_java_methods_do_the_same(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         await producer.init_transactions()
         await producer.partitions_for("t")
         for name in (b"a", b"b", b"c"):
@@ -86,8 +86,7 @@ async def test_java_methods_do_the_same(release: Release) -> None:
         assert committed(cluster) == [b"a", b"aa", b"aaa", b"c", b"cc", b"ccc"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_large_transaction_is_whole(release: Release) -> None:
     async with cluster_of(release, 3, {"t": 7}) as cluster, producer_of(cluster, batch_size=500) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for round_ in range(3):
@@ -101,10 +100,9 @@ async def test_large_transaction_is_whole(release: Release) -> None:
         assert len(committed(cluster)) == 3000
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_bulk_and_typed_records_join_the_transaction(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction() as txn:
             bulk = await txn.send_many("t", [b"a", b"b", b"c"], partition=0)
             await txn.topic("t", value=str).enqueue("d", partition=0)
@@ -116,7 +114,7 @@ async def test_bulk_and_typed_records_join_the_transaction(release: Release) -> 
 @in_virtual_time
 async def test_v2_sends_only_produce_and_end() -> None:
     """They add partitions and groups, and return the next epoch."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+    async with transacting(V2_RELEASE) as (cluster, producer):
         for _ in range(3):
             async with producer.transaction() as txn:
                 await txn.send("t", b"v", partition=0)
@@ -127,7 +125,7 @@ async def test_v2_sends_only_produce_and_end() -> None:
 
 @in_virtual_time
 async def test_v1_adds_partitions_and_groups_once() -> None:
-    async with cluster_of(V1_RELEASE) as cluster, producer_of(cluster) as producer:
+    async with transacting(V1_RELEASE) as (cluster, producer):
         for _ in range(3):
             async with producer.transaction() as txn:
                 await txn.send("t", b"v", partition=0)
@@ -143,7 +141,7 @@ async def test_requests_have_versions_of_the_protocol() -> None:
     """Produce up to 11 under V1, from 12 on under V2: its version tells the broker which (KIP-890)."""
     versions = {}
     for release in (V1_RELEASE, V2_RELEASE):
-        async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+        async with transacting(release) as (cluster, producer):
             async with producer.transaction() as txn:
                 await txn.send("t", b"v", partition=0)
             seen = {request.api.name: request.version for request in cluster.requests}
@@ -152,19 +150,17 @@ async def test_requests_have_versions_of_the_protocol() -> None:
     assert versions == {"3.9.1": (False, False), "4.3.1": (True, True)}
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_empty_transaction_sends_nothing(release: Release) -> None:
     """The coordinator never learns of it."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction():
             pass
 
         assert asked(cluster) == ["INIT_PRODUCER_ID"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_busy_coordinator_is_hidden(release: Release) -> None:
     """The next transaction waits for the markers of the previous one."""
     async with cluster_of(release, marker_delay_s=0.05) as cluster, producer_of(cluster) as producer:
@@ -176,8 +172,7 @@ async def test_busy_coordinator_is_hidden(release: Release) -> None:
         assert committed(cluster) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_moved_or_dead_coordinator_is_found_again(release: Release) -> None:
     async with cluster_of(release, 3) as cluster, producer_of(cluster, request_timeout_ms=2000) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
         for number in range(4):
@@ -195,8 +190,7 @@ async def test_moved_or_dead_coordinator_is_found_again(release: Release) -> Non
 
 
 @on_both_faces
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_older_of_two_producers_is_fenced(release: Release, face: Face) -> None:
     async with cluster_of(release) as cluster:  # noqa: PLR1702  # blocks within blocks are what it is about
         older = face.make(cluster)
@@ -228,32 +222,24 @@ async def test_v2_fenced_producer_fails_at_next_transaction() -> None:
             await older.abort_transaction()
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_restart_ends_the_open_transaction(release: Release) -> None:
     async with cluster_of(release) as cluster:
-        killed = await producer_of(cluster, client_id="killed").start()
-        await killed.begin_transaction()
-        await killed.send("t", b"lost", partition=0)
+        killed = await begin(await producer_of(cluster, client_id="killed").start(), b"lost")
         async with producer_of(cluster) as producer:
             async with producer.transaction() as txn:
                 await txn.send("t", b"kept", partition=0)
-            assert asyncio.get_running_loop().time() < 1100
+            assert now() < 1100
             assert committed(cluster) == [b"kept"]
         with pytest.raises(ProducerFencedError):
             await killed.commit_transaction()
         await killed.close(0)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_close_aborts_the_open_transaction(release: Release) -> None:
     """Readers need not wait for its time-out."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
-
+    async with in_transaction(release) as (cluster, producer):
         await producer.close()
 
         assert asked(cluster)[-1] == "END_TXN"
@@ -264,10 +250,7 @@ async def test_close_aborts_the_open_transaction(release: Release) -> None:
 @in_virtual_time
 async def test_close_waits_for_identity_that_ends_it() -> None:
     """The abort was refused, and InitProducerId ends the transaction instead."""
-    async with cluster_of(V2_RELEASE) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(V2_RELEASE) as (cluster, producer):
         cluster.faults.error(47, END_TXN)
         cluster.faults.delay(1.0, INIT)
 
@@ -277,31 +260,31 @@ async def test_close_waits_for_identity_that_ends_it() -> None:
         assert cluster.last_stable_offset("t", 0) == cluster.end_offset("t", 0)
 
 
-@on_every_release
-@in_virtual_time
-async def test_close_times_out_and_fails_waiting_calls(release: Release) -> None:
-    """The coordinator does not respond; pending calls end with the producer (KAFKA-16217)."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+@pytest.mark.parametrize("seconds", [0, 2])
+@in_virtual_time_on_every_release
+async def test_close_times_out_and_fails_waiting_calls(release: Release, seconds: int) -> None:
+    """The coordinator does not respond; pending calls end with the producer (KAFKA-16217).
+
+    `testForceShutdownWithIncompleteTransaction`.
+    """
+    async with in_transaction(release) as (cluster, producer):
         cluster.faults.stall(END_TXN)
         committing = asyncio.ensure_future(producer.commit_transaction())
         await asyncio.sleep(0.1)
-        began = asyncio.get_running_loop().time()
+        began = now()
 
-        await producer.close(2.0)
+        await producer.close(seconds)
 
-        assert asyncio.get_running_loop().time() - began == pytest.approx(2.0, abs=0.1)
-        with pytest.raises(IllegalStateError, match="was closed"):
+        assert now() - began == pytest.approx(seconds, abs=0.1)
+        with pytest.raises(ProducerClosedError, match="was closed"):
             await committing
+        assert committed(cluster) == []
 
 
-@on_every_release
 @pytest.mark.parametrize("code", [-1, 14, 15, 16, 51])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_end_is_retried_until_done(release: Release, code: int) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.error(code, END_TXN, times=3)
         async with producer.transaction() as txn:
             await txn.send("t", b"v", partition=0)
@@ -310,38 +293,11 @@ async def test_end_is_retried_until_done(release: Release, code: int) -> None:
         assert asked(cluster).count("END_TXN") == 4
 
 
-@on_every_release
-@pytest.mark.parametrize("verb", ["commit", "abort"])
-@pytest.mark.parametrize("after", [False, True], ids=["before it is done", "after it is done"])
-@in_virtual_time
-async def test_unanswered_end_is_retried(
-    release: Release,
-    verb: str,
-    after: bool,  # noqa: FBT001
-) -> None:
-    """The connection was lost, so the producer finds out whether it was done."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        cluster.faults.drop_connection(END_TXN, after_append=after)
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
-        await (producer.commit_transaction if verb == "commit" else producer.abort_transaction)()
-        assert committed(cluster) == ([b"v"] if verb == "commit" else [])
-
-        await producer.begin_transaction()
-        await producer.send("t", b"w", partition=0)
-        await producer.commit_transaction()
-        assert committed(cluster)[-1:] == [b"w"]
-
-
-@on_every_release
 @pytest.mark.parametrize("code", [90, 53])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_refused_commit_raises(release: Release, code: int) -> None:
     """Librdkafka before 1.6 did not report that it had been fenced."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         cluster.faults.error(code, END_TXN)
 
         kind = ProducerFencedError if code == 90 else TransactionalIdAuthorizationError
@@ -349,21 +305,14 @@ async def test_refused_commit_raises(release: Release, code: int) -> None:
             await producer.commit_transaction()
         with pytest.raises(kind):
             await producer.begin_transaction()
-        await producer.close()
 
 
-@on_every_release
 @pytest.mark.parametrize("is_lost", [True, False])
-@in_virtual_time
-async def test_lost_commit_before_successor_stays_unknown(
-    release: Release,
-    is_lost: bool,  # noqa: FBT001
-) -> None:
+@in_virtual_time_on_every_release
+async def test_lost_commit_before_successor_stays_unknown(release: Release, *, is_lost: bool) -> None:
     """It was committed, but "not written" was reported, and the user sent everything again."""
     async with cluster_of(release) as cluster:
-        loser = await producer_of(cluster, request_timeout_ms=3000).start()
-        await loser.begin_transaction()
-        await loser.send("t", b"v", partition=0)
+        loser = await begin(await producer_of(cluster, request_timeout_ms=3000).start())
         if is_lost:
             cluster.faults.delay(30, END_TXN)
             commit = asyncio.create_task(loser.commit_transaction())
@@ -386,9 +335,7 @@ async def test_lost_commit_before_successor_stays_unknown(
 @in_virtual_time
 async def test_v2_fenced_commit_after_timeout_is_abortable() -> None:
     """Kafka after 4.4 responds that way (KAFKA-20785), although no producer was fenced."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, transaction_timeout_ms=1000) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(V2_RELEASE, transaction_timeout_ms=1000) as (cluster, producer):
         await asyncio.sleep(60)
         cluster.faults.error(90, END_TXN)
 
@@ -401,9 +348,7 @@ async def test_v2_fenced_commit_after_timeout_is_abortable() -> None:
 @in_virtual_time
 async def test_v2_abort_mistaken_for_a_copy_ends() -> None:
     """A coordinator that was shutting down answered PRODUCER_FENCED, and the producer failed."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(V2_RELEASE) as (cluster, producer):
         cluster.faults.error(90, END_TXN)
         await producer.abort_transaction()
         await one_more(producer, cluster)
@@ -413,10 +358,7 @@ async def test_v2_abort_mistaken_for_a_copy_ends() -> None:
 @in_virtual_time
 async def test_v2_outdated_producer_asks_no_new_identity(code: int) -> None:
     """A leader has seen a newer epoch, so InitProducerId would fence the successor."""
-    async with cluster_of(V2_RELEASE) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(V2_RELEASE) as (cluster, producer):
         cluster.faults.error(47, FIRST)
         cluster.faults.error(code, END_TXN)
         with pytest.raises(BrokerError):
@@ -433,9 +375,7 @@ async def test_v2_outdated_producer_asks_no_new_identity(code: int) -> None:
 @in_virtual_time
 async def test_failed_add_keeps_other_partitions(release: Release) -> None:
     """A failure once removed them, so commit skipped EndTxn and succeeded (franz-go)."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         cluster.faults.error(29, ADD_PARTITIONS)
         producer.send("t", b"w", partition=1)
 
@@ -449,19 +389,6 @@ async def test_failed_add_keeps_other_partitions(release: Release) -> None:
 
 @on_v1
 @in_virtual_time
-async def test_partition_is_added_before_first_produce(release: Release) -> None:
-    """Also where a full batch sends a record elsewhere than it was meant for (KAFKA-13782)."""
-    async with cluster_of(release, topics={"t": 8}) as cluster, producer_of(cluster, batch_size=200) as producer:  # noqa: PLR1702  # blocks within blocks are what it is about
-        for _ in range(3):
-            async with producer.transaction() as txn:
-                for number in range(100):
-                    await txn.enqueue("t", b"%d" % number * 10)
-
-        assert len(committed(cluster)) == 300
-
-
-@on_v1
-@in_virtual_time
 async def test_adding_a_partition_stops_no_other(release: Release) -> None:
     async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
         cluster.move_leader("t", 0, 1)
@@ -470,10 +397,10 @@ async def test_adding_a_partition_stops_no_other(release: Release) -> None:
             await txn.send("t", b"a", partition=0)
             adding = cluster.faults.delay(5.0, ADD_PARTITIONS)
             slow = txn.send("t", b"c", partition=1)
-            began = asyncio.get_running_loop().time()
+            began = now()
             await txn.send("t", b"b", partition=0)
             assert (adding.hits, slow.done()) == (1, False)
-            assert asyncio.get_running_loop().time() - began < 5
+            assert now() - began < 5
             await slow
 
         assert committed(cluster) == [b"a", b"b", b"c"]
@@ -482,7 +409,7 @@ async def test_adding_a_partition_stops_no_other(release: Release) -> None:
 @in_virtual_time
 async def test_record_of_failed_transaction_names_the_cause() -> None:
     """Also if its caller aborts in the same turn in which another record fails."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+    async with transacting(V2_RELEASE) as (cluster, producer):
         cluster.faults.error(29, FIRST)
         cluster.faults.error(19, Where(api=ApiKey.PRODUCE, topic="t", partition=1), times=None)
         await producer.begin_transaction()
@@ -498,35 +425,31 @@ async def test_record_of_failed_transaction_names_the_cause() -> None:
         assert isinstance(error.__cause__, TransactionAbortableError)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_commit_ends_the_linger_of_its_records(release: Release) -> None:
     """`testRecordsFlushedImmediatelyOnTransactionCompletion`."""
-    loop = asyncio.get_running_loop()
-    async with cluster_of(release) as cluster, producer_of(cluster, linger_ms=2_000) as producer:
+    async with transacting(release, linger_ms=2_000) as (cluster, producer):
         for _ in range(2):
-            began = loop.time()
+            began = now()
             await producer.begin_transaction()
             delivery = producer.send("t", b"v", partition=0)
             await asyncio.sleep(1)
             assert not delivery.done()
             await producer.commit_transaction()
 
-            assert loop.time() - began < 1.5
+            assert now() - began < 1.5
         assert committed(cluster) == [b"v", b"v"]
 
 
 @pytest.mark.parametrize("skip", [0, 1, 3])
 @pytest.mark.parametrize("times", [1, 2])
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_split_batch_keeps_its_order(release: Release, *, times: int, skip: int) -> None:
     """`testTransactionalSplitBatchAndSend`, with batches on the wire and in the queue behind it."""
-    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=16_000, linger_ms=5) as producer:
+    async with transacting(release, batch_size=16_000, linger_ms=5) as (cluster, producer):
         expected = []
         for verb in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
-            await producer.begin_transaction()
-            await producer.send("t", b"first", partition=0)
+            await begin(producer, b"first")
             refused = cluster.faults.error(MESSAGE_TOO_LARGE, FIRST, times=times, skip=skip)
             for number in range(400):
                 producer.send("t", b"%d" % number * 50, partition=0)

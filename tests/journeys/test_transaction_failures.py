@@ -37,15 +37,18 @@ from tests.fakes.transactional_cluster import (
     V2_RELEASE,
     Release,
     asked,
+    begin,
     cluster_of,
     committed,
-    on_every_release,
+    in_transaction,
+    in_virtual_time_on_every_release,
     on_old_releases,
     on_v1,
     one_more,
     producer_of,
+    transacting,
 )
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 INVALID_PRODUCER_EPOCH: Final = 47
 INVALID_RECORD: Final = 87
@@ -53,9 +56,8 @@ PRODUCER_FENCED: Final = 90
 
 
 @on_both_faces
-@on_every_release
 @pytest.mark.parametrize("code", [10, 17, 29, 42, 43, 45, 47, 48, 59, 87, 120, 999])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_unseen_failure_fails_the_commit(release: Release, code: int, face: Face) -> None:
     """The record was not awaited; aiokafka itself commits the rest of the transaction."""
     async with cluster_of(release) as cluster, face.make(cluster) as producer:
@@ -75,12 +77,9 @@ async def test_unseen_failure_fails_the_commit(release: Release, code: int, face
         await face.one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_unknown_identity_ends_the_producer(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"first", partition=1)
+    async with in_transaction(release, b"first", partition=1) as (cluster, producer):
         cluster.faults.error(49, FIRST)
         producer.send("t", b"second", partition=0)
 
@@ -93,7 +92,7 @@ async def test_unknown_identity_ends_the_producer(release: Release) -> None:
 
 @in_virtual_time
 async def test_failed_commit_is_not_counted() -> None:
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
+    async with transacting(V2_RELEASE) as (cluster, producer):
         cluster.faults.error(29, FIRST)
         await producer.begin_transaction()
         producer.send("t", b"v", partition=0)
@@ -110,7 +109,7 @@ async def test_failed_commit_is_not_counted() -> None:
 @on_v1
 @in_virtual_time
 async def test_topic_too_new_for_coordinator_is_retried(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.error(3, Where(api=ApiKey.ADD_PARTITIONS_TO_TXN, topic="t", partition=1))
         async with producer.transaction() as txn:
             await asyncio.gather(*(txn.send("t", b"a", partition=number) for number in (0, 1)))
@@ -119,11 +118,10 @@ async def test_topic_too_new_for_coordinator_is_retried(release: Release) -> Non
         assert asked(cluster).count("ADD_PARTITIONS_TO_TXN") == 2
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_refused_bulk_row_fails_the_commit(release: Release) -> None:
     """Its call raised nothing, so the transaction is incomplete."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         with pytest.raises(TransactionAbortableError) as caught:  # noqa: PT012  # it is the end of the block that raises
             async with producer.transaction() as txn:
                 bulk = await txn.send_many("t", [b"a", bytes(2_000_000), b"b"], partition=0)
@@ -137,9 +135,9 @@ async def test_refused_bulk_row_fails_the_commit(release: Release) -> None:
 @in_virtual_time
 async def test_bulk_without_room_fails_the_commit() -> None:
     """One slow broker is enough for that; the rows that had room are not committed alone."""
-    async with (
-        cluster_of(V2_RELEASE) as cluster,
-        producer_of(cluster, buffer_memory=50_000, batch_size=10_000, max_block_ms=3_000) as producer,
+    async with transacting(V2_RELEASE, buffer_memory=50_000, batch_size=10_000, max_block_ms=3_000) as (
+        cluster,
+        producer,
     ):
         stalled = cluster.faults.stall(PRODUCE)
         with pytest.raises(TransactionAbortableError):  # noqa: PT012  # it is the end of the block that raises
@@ -151,10 +149,9 @@ async def test_bulk_without_room_fails_the_commit() -> None:
         await one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_block_aborts_after_failure(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.error(29, FIRST)
         with pytest.raises(TransactionAbortableError, match="must be aborted") as caught:  # noqa: PT012  # it is the end of the block that raises
             async with producer.transaction() as txn:
@@ -168,10 +165,7 @@ async def test_block_aborts_after_failure(release: Release) -> None:
 @on_v1
 @in_virtual_time
 async def test_record_names_refused_add_at_its_deadline(release: Release) -> None:
-    async with (
-        cluster_of(release) as cluster,
-        producer_of(cluster, delivery_timeout_ms=2_000, request_timeout_ms=1_000) as producer,
-    ):
+    async with transacting(release, delivery_timeout_ms=2_000, request_timeout_ms=1_000) as (cluster, producer):
         cluster.faults.error(51, ADD_PARTITIONS, times=None)
         await producer.begin_transaction()
         with pytest.raises(DeliveryTimeoutError, match="the partition is not part of the transaction yet"):
@@ -183,8 +177,7 @@ async def test_record_names_refused_add_at_its_deadline(release: Release) -> Non
 
 
 @on_both_faces
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_failed_transaction_raises_until_aborted(release: Release, face: Face) -> None:
     async with cluster_of(release) as cluster, face.make(cluster) as producer:
         await producer.begin_transaction()
@@ -211,12 +204,9 @@ async def test_failed_transaction_raises_until_aborted(release: Release, face: F
         await face.one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_records_behind_a_failure_fail_with_it(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"ok", partition=0)
+    async with in_transaction(release, b"ok", batch_size=0) as (cluster, producer):
         cluster.faults.error(29, FIRST)
         deliveries = [producer.send("t", b"%d" % number, partition=0) for number in range(50)]
         results = await asyncio.gather(*deliveries, return_exceptions=True)
@@ -229,33 +219,28 @@ async def test_records_behind_a_failure_fail_with_it(release: Release) -> None:
         await one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_commit_raises_when_all_records_timed_out(release: Release) -> None:
-    async with cluster_of(release) as cluster:  # noqa: SIM117  # one belongs to the other
-        async with producer_of(cluster, request_timeout_ms=500, delivery_timeout_ms=1000) as producer:
-            await producer.begin_transaction()
-            await producer.partitions_for("t")
-            stalled = cluster.faults.stall(PRODUCE)
-            for number in range(10):
-                producer.send("t", b"%d" % number, partition=number % 2)
+    async with transacting(release, request_timeout_ms=500, delivery_timeout_ms=1000) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.partitions_for("t")
+        stalled = cluster.faults.stall(PRODUCE)
+        for number in range(10):
+            producer.send("t", b"%d" % number, partition=number % 2)
 
-            with pytest.raises(TransactionAbortableError) as caught:
-                await producer.commit_transaction()
-            assert isinstance(caught.value.__cause__, DeliveryTimeoutError)
-            cluster.faults.remove(stalled)
-            await producer.abort_transaction()
+        with pytest.raises(TransactionAbortableError) as caught:
+            await producer.commit_transaction()
+        assert isinstance(caught.value.__cause__, DeliveryTimeoutError)
+        cluster.faults.remove(stalled)
+        await producer.abort_transaction()
 
-            await one_more(producer, cluster)
+        await one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_lost_sequence_opens_no_other_transaction(release: Release) -> None:
     """45 led to InitProducerId, earlier records were lost, and commit succeeded (librdkafka #3575)."""
-    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"kept?", partition=0)
+    async with in_transaction(release, b"kept?", batch_size=0) as (cluster, producer):
         cluster.faults.error(45, FIRST)
         producer.send("t", b"lost", partition=0)
         producer.send("t", b"after", partition=0)
@@ -268,11 +253,10 @@ async def test_lost_sequence_opens_no_other_transaction(release: Release) -> Non
         await one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_raised_error_fails_no_transaction(release: Release) -> None:
     """The record was never accepted, so the transaction continues without it."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction() as txn:
             with pytest.raises(RecordTooLargeError):
                 await txn.enqueue("t", bytes(2_000_000))
@@ -283,23 +267,10 @@ async def test_raised_error_fails_no_transaction(release: Release) -> None:
         assert committed(cluster) == [b"v"]
 
 
-@on_every_release
-@in_virtual_time
-async def test_large_batch_is_split_in_its_transaction(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=100_000, linger_ms=50) as producer:
-        cluster.faults.error(10, FIRST)
-        async with producer.transaction() as txn:
-            for number in range(50):
-                await txn.enqueue("t", b"%d" % number * 500, partition=0)
-
-        assert committed(cluster) == [b"%d" % number * 500 for number in range(50)]
-
-
-@on_every_release
 @pytest.mark.parametrize("fault", ["lost before", "lost after", "error after"])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_records_survive_lost_connections_and_leaders(release: Release, fault: str) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster, batch_size=0) as producer:
+    async with transacting(release, batch_size=0) as (cluster, producer):
         async with producer.transaction() as txn:
             await txn.send("t", b"0", partition=0)
             if fault == "error after":
@@ -312,10 +283,9 @@ async def test_records_survive_lost_connections_and_leaders(release: Release, fa
         assert committed(cluster) == [b"%d" % number for number in range(20)]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_wait_for_markers_uses_no_retries(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster, retries=1) as producer:
+    async with transacting(release, retries=1) as (cluster, producer):
         cluster.faults.error(51, FIRST, times=5)
         async with producer.transaction() as txn:
             await txn.send("t", b"kept", partition=0)
@@ -327,11 +297,10 @@ async def test_wait_for_markers_uses_no_retries(release: Release) -> None:
         assert committed(cluster) == [b"kept"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_markers_are_awaited_after_the_last_retry(release: Release) -> None:
     """Another failure had used up the retries."""
-    async with cluster_of(release) as cluster, producer_of(cluster, retries=1) as producer:
+    async with transacting(release, retries=1) as (cluster, producer):
         cluster.faults.error(6, FIRST, times=1)
         async with producer.transaction() as txn:
             txn.send("t", b"kept", partition=0)
@@ -343,9 +312,8 @@ async def test_markers_are_awaited_after_the_last_retry(release: Release) -> Non
 
 
 @on_both_faces
-@on_every_release
 @pytest.mark.parametrize("code", [47, 90])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_fenced_by_a_leader_raises_at_every_call(release: Release, code: int, face: Face) -> None:
     """Only the first call raised ProducerFencedError once; the others raised the record's error."""
     async with cluster_of(release) as cluster, face.make(cluster) as producer:
@@ -366,14 +334,10 @@ async def test_fenced_by_a_leader_raises_at_every_call(release: Release, code: i
                 await call()
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_close_after_fencing_repeats_no_failures(release: Release) -> None:
     """In a `finally` they hid the ProducerFencedError that the program ended with."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"a", partition=0)
+    async with in_transaction(release, b"a") as (cluster, producer):
         async with producer_of(cluster):
             await producer.enqueue("t", b"b", partition=0)
         with pytest.raises(TransactionAbortableError):
@@ -390,10 +354,7 @@ async def test_close_after_fencing_repeats_no_failures(release: Release) -> None
 @in_virtual_time
 async def test_close_reports_records_of_unawaited_end(release: Release) -> None:
     """No caller waited for the end, so none has learnt that the producer was fenced."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"a", partition=0)
+    async with in_transaction(release, b"a") as (cluster, producer):
         cluster.faults.error(29, PRODUCE)
         await producer.enqueue("t", b"b", partition=0)
         await asyncio.sleep(1)
@@ -419,12 +380,10 @@ async def check_failed(producer: Producer) -> None:
     await asyncio.wait_for(producer.close(), 5)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_invalid_transition_in_background_is_fatal(release: Release) -> None:
     """A response causes it, so it is unknown what was left undone."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(release) as (_, producer):
         await producer.begin_transaction()
         delivery = producer.send("t", b"v", partition=0)
         with pytest.MonkeyPatch.context() as patch:
@@ -436,8 +395,7 @@ async def test_invalid_transition_in_background_is_fatal(release: Release) -> No
         await check_failed(producer)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_defect_in_a_failure_callback_is_fatal(release: Release) -> None:
     """It happens in a callback of the loop, which no task awaits."""
     told: list[dict[str, object]] = []
@@ -447,8 +405,7 @@ async def test_defect_in_a_failure_callback_is_fatal(release: Release) -> None:
         del completer
         raise RuntimeError("cannot go from here")
 
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(release) as (cluster, producer):
         await producer.begin_transaction()
         cluster.faults.error(INVALID_RECORD, FIRST)
         with pytest.MonkeyPatch.context() as patch:
@@ -461,15 +418,14 @@ async def test_defect_in_a_failure_callback_is_fatal(release: Release) -> None:
         assert committed(cluster) == []
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_block_that_fails_to_begin_leaves_none_open(release: Release) -> None:
     """The transaction had begun, but no caller had its handle to end it."""
 
     def attach(*_: object) -> None:
         raise MemoryError
 
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Transaction, "_enable_sending", attach)
             with pytest.raises(MemoryError):
@@ -477,21 +433,17 @@ async def test_block_that_fails_to_begin_leaves_none_open(release: Release) -> N
 
         async with producer.transaction() as txn:
             await txn.send("t", b"next", partition=0)
-        await producer.begin_transaction()
-        await producer.send("t", b"by its own verbs", partition=0)
+        await begin(producer, b"by its own verbs")
         await producer.commit_transaction()
 
         assert committed(cluster) == [b"next", b"by its own verbs"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_response_after_the_deadline_is_ignored(release: Release) -> None:
     """`testReceiveFailedBatchTwiceWithTransactions`: INVALID_TXN_STATE for an expired batch was fatal."""
     options: ProducerOptions = {"delivery_timeout_ms": 1_000, "request_timeout_ms": 1_000, "max_block_ms": 5_000}
-    async with cluster_of(release) as cluster, producer_of(cluster, **options) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release, **options) as (cluster, producer):
         cluster.faults.error(6, FIRST)
         cluster.faults.error(48, FIRST)
         cluster.faults.delay(0.95, PRODUCE, skip=1)
@@ -509,7 +461,7 @@ async def test_response_after_the_deadline_is_ignored(release: Release) -> None:
 @in_virtual_time
 async def test_refused_partition_fails_only_the_transaction(release: Release) -> None:
     """`testRecoveryFromAbortableErrorTransactionNotStarted`, `shouldNotSendAbortTxnRequestWhenOnlyAddPartitions...`."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.error(29, ADD_PARTITIONS)
         await producer.begin_transaction()
         producer.send("t", b"v", partition=0)
@@ -528,7 +480,7 @@ async def test_refused_partition_fails_only_the_transaction(release: Release) ->
 @in_virtual_time
 async def test_record_that_fails_costs_its_transaction_alone(release: Release) -> None:
     """The coordinator confirms the end, so a fresh identity fences no one."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.error(29, FIRST)
         with pytest.raises(TransactionAbortableError):  # at its end
             async with producer.transaction() as txn:

@@ -17,23 +17,24 @@ from aioproducer import (
     TransactionTimeoutError,
     UnsupportedVersionError,
 )
-from aioproducer._protocol.offset_messages import OffsetsResponse, decode_offset_fetch_response
+from aioproducer._protocol.transaction_messages import OffsetsResponse, decode_offset_fetch_response
 from aioproducer._transactions import committed_offsets
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind
 from tests.fakes.producing import producing
 from tests.fakes.transactional_cluster import (
     COMMIT_OFFSETS,
     Release,
     asked,
-    cluster_of,
     committed,
-    on_every_release,
+    in_transaction,
+    in_virtual_time_on_every_release,
     on_old_releases,
     one_more,
     producer_of,
+    transacting,
 )
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time, now
 
 PLACE = TopicPartition("t", 0)
 OFFSETS = {TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}
@@ -43,11 +44,10 @@ UNSTABLE = 88
 # Sent with a transaction
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_offsets_alone_are_a_transaction(release: Release) -> None:
     group = ConsumerGroupMetadata("readers")
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction() as txn:
             await txn.send_offsets({TopicPartition("t", 0): OffsetAndMetadata(7, "seven"), ("t", 1): 3}, group)
             await txn.send_offsets({}, group)
@@ -56,13 +56,10 @@ async def test_offsets_alone_are_a_transaction(release: Release) -> None:
 
 
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_offsets_failing_behind_a_commit_fail_it(release: Release, code: int) -> None:
     """`testIllegalGenerationInTxnOffsetCommitByGroupMetadata` and others: they were not awaited yet."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         cluster.faults.error(code, COMMIT_OFFSETS)
         offsets = asyncio.ensure_future(producer.send_offsets(OFFSETS, "readers"))
         await asyncio.sleep(0)
@@ -78,13 +75,10 @@ async def test_offsets_failing_behind_a_commit_fail_it(release: Release, code: i
 
 
 @pytest.mark.parametrize("code", [3, 13, 14])
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_retriable_offset_holds_back_the_commit(release: Release, code: int) -> None:
     """`testHandlingOfUnknownTopicPartitionErrorOnTxnOffsetCommit` and others: all are committed."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         refused = cluster.faults.error(code, COMMIT_OFFSETS, times=None)
         offsets = asyncio.ensure_future(producer.send_offsets(OFFSETS, "readers"))
         commit = asyncio.ensure_future(producer.commit_transaction())
@@ -101,11 +95,10 @@ async def test_retriable_offset_holds_back_the_commit(release: Release, code: in
         assert {place: offset and offset.offset for place, offset in found.items()} == OFFSETS
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_offsets_repeated_after_timeout_are_sent_once(release: Release) -> None:
     """The same call joins the running request, as the error says; other offsets of the group come after it."""
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=500) as producer:
+    async with transacting(release, max_block_ms=500) as (cluster, producer):
         await producer.begin_transaction()
         stalled = cluster.faults.stall(Where(api=ApiKey.TXN_OFFSET_COMMIT))
         for _ in range(3):
@@ -121,23 +114,21 @@ async def test_offsets_repeated_after_timeout_are_sent_once(release: Release) ->
         assert offsets[TopicPartition("t", 0)] == (8, "")
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_waiting_offsets_fail_at_abort(release: Release) -> None:
     """They do not wait for the response to the current request, which may time out."""
-    loop = asyncio.get_running_loop()
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         await producer.begin_transaction()
         cluster.faults.delay(20, Where(api=ApiKey.TXN_OFFSET_COMMIT))
         sending = asyncio.create_task(producer.send_offsets({("t", 0): 7}, "g"))
         await asyncio.sleep(1)
-        began = loop.time()
+        began = now()
         aborting = asyncio.create_task(producer.abort_transaction())
 
         with pytest.raises(NoTransactionError, match="ended before its offsets"):
             await sending
 
-        assert loop.time() - began < 0.1
+        assert now() - began < 0.1
         await aborting
 
 
@@ -148,9 +139,7 @@ async def test_waiting_offsets_fail_at_abort(release: Release) -> None:
 @in_virtual_time
 async def test_member_of_a_group_is_never_left_out(release: Release) -> None:
     """KIP-447: TxnOffsetCommit has no place for the member there: a replaced consumer's offsets got through."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.5.*the group's id alone"):
             await producer.send_offsets({("t", 1): 5}, ConsumerGroupMetadata("readers", 7, "member-1"))
         with pytest.raises(UnsupportedVersionError):
@@ -164,7 +153,7 @@ async def test_member_of_a_group_is_never_left_out(release: Release) -> None:
 @in_virtual_time
 async def test_group_without_a_member_is_enough(release: Release) -> None:
     """A consumer with manually assigned partitions has no member id."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction() as txn:
             await txn.send("t", b"v", partition=0)
             await txn.send_offsets({("t", 1): 5}, "readers")
@@ -175,12 +164,11 @@ async def test_group_without_a_member_is_enough(release: Release) -> None:
 # Asked for
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_committed_offset_zero_is_not_none(release: Release) -> None:
     """Also after a lost request."""
     places = [TopicPartition("t", 0), TopicPartition("t", 1)]
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction() as txn:
             await txn.send_offsets({places[0]: 0}, "readers")
         cluster.faults.drop_connection(Where(api=ApiKey.OFFSET_FETCH))
@@ -190,11 +178,10 @@ async def test_committed_offset_zero_is_not_none(release: Release) -> None:
     assert [None if offset is None else offset.offset for offset in found.values()] == [0, None]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_committed_offsets_wait_for_open_transaction(release: Release) -> None:
     """A consumer would otherwise begin before offsets of an open transaction (KIP-447)."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (_, producer):
         await producer.begin_transaction()
         await producer.send_offsets({("t", 0): 7}, "g")
         asking = asyncio.ensure_future(producer.committed_offsets("g", [TopicPartition("t", 0)]))
@@ -240,7 +227,7 @@ async def test_pause_that_the_answer_asks_for(api: ApiKey) -> None:
 @in_virtual_time
 async def test_refused_version_is_negotiated_again(api: ApiKey) -> None:
     """Also by a broker that does not hang up: the old connection would go on using the old version."""
-    async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+    async with producing(FakeCluster(1, topics={"t": 1})) as (cluster, producer):
         await producer.committed_offsets("g", [PLACE])
         connections_before = producer.statistics().connections_created
         cluster.faults.error(35, Where(api=api), times=1)
@@ -269,7 +256,7 @@ async def test_partition_that_the_answer_leaves_out(monkeypatch: pytest.MonkeyPa
 @in_virtual_time
 async def test_coordinator_that_stays_busy_is_asked_ever_more_slowly() -> None:
     """A transaction of the group that stays open for minutes must not cost ten requests a second."""
-    async with FakeCluster(1, topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+    async with producing(FakeCluster(1, topics={"t": 1})) as (cluster, producer):
         busy = cluster.faults.error(14, Where(api=ApiKey.OFFSET_FETCH), times=None)
         asking = asyncio.ensure_future(producer.committed_offsets("g", [PLACE]))
         await asyncio.sleep(20)
@@ -294,9 +281,9 @@ async def test_timeout_names_the_coordinators_answer() -> None:
 @in_virtual_time
 async def test_unstable_offsets_are_not_asked_for_repeatedly(release: Release) -> None:
     """Such a coordinator never hides offsets of an open transaction: asking again would not help."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        before = asyncio.get_running_loop().time()
+    async with transacting(release) as (_, producer):
+        before = now()
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5 or newer is needed"):
             await producer.committed_offsets("readers", [TopicPartition("t", 0)])
 
-        assert asyncio.get_running_loop().time() - before < 1
+        assert now() - before < 1

@@ -21,7 +21,7 @@ from aioproducer import (
     TransactionTimeoutError,
 )
 from aioproducer.testing import ApiKey
-from aioproducer.testing.fake_broker.transactions.transaction_entry import LAST_EPOCH
+from aioproducer.testing.fake_broker.log.producer_state import LAST_EPOCH
 from tests.fakes.transactional_cluster import (
     ADD_PARTITIONS,
     END_TXN,
@@ -30,13 +30,15 @@ from tests.fakes.transactional_cluster import (
     V2_RELEASE,
     Release,
     asked,
+    begin,
     cluster_of,
     committed,
-    on_every_release,
+    in_virtual_time_on_every_release,
     on_v1,
     producer_of,
+    transacting,
 )
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 MESSAGE_TOO_LARGE = 10
 
@@ -47,10 +49,9 @@ async def prepared_by(producer: Producer, value: bytes = b"v") -> PreparedTransa
     return await producer.prepare_transaction()
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_prepared_transaction_names_what_is_open(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster, linger_ms=1_000) as producer:
+    async with transacting(release, linger_ms=1_000) as (cluster, producer):
         prepared = await prepared_by(producer)
 
         version = 2 if release.get("transaction_version") == 2 else 1
@@ -61,11 +62,10 @@ async def test_prepared_transaction_names_what_is_open(release: Release) -> None
         assert await producer.prepare_transaction() == prepared
 
 
-@on_every_release
 @pytest.mark.parametrize("commit", [True, False])
-@in_virtual_time
-async def test_its_producer_ends_it_when_told_to(release: Release, commit: bool) -> None:  # noqa: FBT001
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+@in_virtual_time_on_every_release
+async def test_its_producer_ends_it_when_told_to(release: Release, *, commit: bool) -> None:
+    async with transacting(release) as (cluster, producer):
         await prepared_by(producer)
         await (producer.commit_transaction() if commit else producer.abort_transaction())
         assert committed(cluster) == ([b"v"] if commit else [])
@@ -85,9 +85,8 @@ async def leave(producer: Producer, how: str) -> None:
             raise LookupError
 
 
-@on_every_release
 @pytest.mark.parametrize("how", ["close at once", "block", "failed block"])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_no_end_of_its_producer_ends_it(release: Release, how: str) -> None:
     async with cluster_of(release) as cluster:
         with contextlib.suppress(LookupError):
@@ -98,10 +97,9 @@ async def test_no_end_of_its_producer_ends_it(release: Release, how: str) -> Non
         assert committed(cluster) == []
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_nothing_is_taken_any_more(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (_, producer):
         await prepared_by(producer)
 
         with pytest.raises(NoTransactionError, match="is prepared"):
@@ -115,10 +113,9 @@ async def test_nothing_is_taken_any_more(release: Release) -> None:
                 pass
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_empty_transaction_has_nothing_to_prepare(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (_, producer):
         with pytest.raises(IllegalStateError, match="nothing to prepare"):
             await producer.prepare_transaction()
         await producer.begin_transaction()
@@ -133,10 +130,9 @@ async def test_empty_transaction_has_nothing_to_prepare(release: Release) -> Non
         assert await producer.committed_offsets("readers", [TopicPartition("t", 0)])
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_failed_record_raises_and_requires_an_abort(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.error(MESSAGE_TOO_LARGE, FIRST, times=1)
         with pytest.raises(TransactionAbortableError):
             await prepared_by(producer)
@@ -149,10 +145,9 @@ async def test_failed_record_raises_and_requires_an_abort(release: Release) -> N
         assert committed(cluster) == [b"again"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_prepare_that_timed_out_is_joined(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster, max_block_ms=1_000) as producer:
+    async with transacting(release, max_block_ms=1_000) as (cluster, producer):
         stall = cluster.faults.stall(PRODUCE)
         with pytest.raises(TransactionTimeoutError, match="not prepared"):
             await prepared_by(producer)
@@ -166,10 +161,9 @@ async def test_prepare_that_timed_out_is_joined(release: Release) -> None:
         assert committed(cluster) == [b"v"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_abort_takes_the_place_of_a_prepare_that_waits(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         stall = cluster.faults.stall(PRODUCE)
         preparing = asyncio.ensure_future(prepared_by(producer))
         await asyncio.sleep(0.1)
@@ -181,12 +175,10 @@ async def test_abort_takes_the_place_of_a_prepare_that_waits(release: Release) -
         assert committed(cluster) == []
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_close_aborts_what_no_caller_knows_to_be_prepared(release: Release) -> None:
     """The caller was cancelled, so nobody could complete it and readers would wait for its timeout."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster).start()
+    async with transacting(release) as (cluster, producer):
         preparing = asyncio.ensure_future(prepared_by(producer))
         cluster.faults.delay(0.5, PRODUCE)
         await asyncio.sleep(0.1)
@@ -201,17 +193,16 @@ async def test_close_aborts_what_no_caller_knows_to_be_prepared(release: Release
 @on_v1
 @in_virtual_time
 async def test_partitions_are_added_before_it_is_prepared(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         cluster.faults.error(51, ADD_PARTITIONS, times=2)
         await prepared_by(producer)
 
         assert [record.value for record in cluster.records("t", 0)] == [b"v"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_own_block_cannot_be_prepared(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         async with producer.transaction() as txn:
             await txn.send("t", b"v", partition=0)
             with pytest.raises(NoTransactionError, match="block is open"):
@@ -225,14 +216,11 @@ async def test_own_block_cannot_be_prepared(release: Release) -> None:
 COMPLETIONS = [None, "other-1"]  # transactional id of the producer that completes
 
 
-@on_every_release
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("transactional_id", COMPLETIONS)
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_another_producer_completes_it_once(
-    release: Release,
-    transactional_id: str | None,
-    commit: bool,  # noqa: FBT001
+    release: Release, transactional_id: str | None, *, commit: bool
 ) -> None:
     async with cluster_of(release, 3) as cluster:
         async with producer_of(cluster) as producer:
@@ -248,11 +236,10 @@ async def test_another_producer_completes_it_once(
         assert committed(cluster) == ([b"v"] if commit else []) + [b"next"]
 
 
-@on_every_release
 @pytest.mark.parametrize("commit", [True, False])
-@in_virtual_time
-async def test_its_own_producer_completes_it_and_goes_on(release: Release, commit: bool) -> None:  # noqa: FBT001
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+@in_virtual_time_on_every_release
+async def test_its_own_producer_completes_it_and_goes_on(release: Release, *, commit: bool) -> None:
+    async with transacting(release) as (cluster, producer):
         prepared = await prepared_by(producer)
         for _ in range(2):
             await producer.complete_transaction(prepared, commit=commit)
@@ -260,8 +247,7 @@ async def test_its_own_producer_completes_it_and_goes_on(release: Release, commi
             await producer.complete_transaction(prepared, commit=not commit)
         assert committed(cluster) == ([b"v"] if commit else [])
 
-        await producer.begin_transaction()
-        await producer.send("t", b"next", partition=0)
+        await begin(producer, b"next")
         if release != V2_RELEASE:  # else the epoch tells
             with pytest.raises(IllegalStateError, match="begun another"):
                 await producer.complete_transaction(prepared, commit=commit)
@@ -269,9 +255,8 @@ async def test_its_own_producer_completes_it_and_goes_on(release: Release, commi
         assert committed(cluster) == ([b"v"] if commit else []) + [b"next"]
 
 
-@on_every_release
 @pytest.mark.parametrize("code", [-1, 14, 15, 16, 51])
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_completion_is_repeated_until_it_is_done(release: Release, code: int) -> None:
     async with cluster_of(release, 2) as cluster, producer_of(cluster) as producer:
         prepared = await prepared_by(producer)
@@ -283,11 +268,10 @@ async def test_completion_is_repeated_until_it_is_done(release: Release, code: i
         assert committed(cluster) == [b"v"]
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_end_of_v1_is_asked_in_the_versions_of_v1(release: Release) -> None:
     """A 4.x broker with `transaction.version` 0 lists EndTxn v5, and refuses it."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         prepared = await prepared_by(producer)
         async with Producer(cluster.bootstrap_servers) as other:
             await other.complete_transaction(prepared)
@@ -296,10 +280,9 @@ async def test_end_of_v1_is_asked_in_the_versions_of_v1(release: Release) -> Non
         assert (end.version >= 5) is (release == V2_RELEASE)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_completion_without_an_answer_times_out(release: Release) -> None:
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
+    async with transacting(release) as (cluster, producer):
         prepared = await prepared_by(producer)
         cluster.faults.stall(END_TXN)
         async with Producer(cluster.bootstrap_servers, max_block_ms=1_000) as other:
@@ -320,8 +303,7 @@ async def completer(release: Release) -> AsyncIterator[tuple[PreparedTransaction
         yield prepared, other
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_completion_of_what_was_aborted_is_an_error(release: Release) -> None:
     async with completer(release) as (prepared, other):
         with pytest.raises(TransactionError):
@@ -333,8 +315,7 @@ async def test_completion_of_what_was_aborted_is_an_error(release: Release) -> N
             await other.complete_transaction(prepared)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_abort_of_what_was_committed_is_an_error(release: Release) -> None:
     async with completer(release) as (prepared, other):
         await other.complete_transaction(prepared)
@@ -342,8 +323,7 @@ async def test_abort_of_what_was_committed_is_an_error(release: Release) -> None
             await other.complete_transaction(prepared, commit=False)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_completion_after_a_newer_producers_abort_is_fenced(release: Release) -> None:
     async with cluster_of(release) as cluster:
         async with producer_of(cluster) as producer:
@@ -356,8 +336,7 @@ async def test_completion_after_a_newer_producers_abort_is_fenced(release: Relea
         assert committed(cluster) == []
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_completion_of_what_timed_out_is_an_error(release: Release) -> None:
     async with cluster_of(release) as cluster:
         async with producer_of(cluster, transaction_timeout_ms=2_000) as producer:
@@ -369,8 +348,7 @@ async def test_completion_of_what_timed_out_is_an_error(release: Release) -> Non
         assert committed(cluster) == []
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_last_epoch_of_a_producer_id_is_completed_repeatedly(release: Release) -> None:
     """Under V2 its end takes another producer id; a repetition names the old one (FLINK-40689)."""
     async with cluster_of(release) as cluster, Producer(cluster.bootstrap_servers) as other:

@@ -34,15 +34,18 @@ from tests.fakes.transactional_cluster import (
     V2_RELEASE,
     Release,
     asked,
+    begin,
     cluster_of,
     committed,
-    on_every_release,
+    in_transaction,
+    in_virtual_time_on_every_release,
     on_old_releases,
     on_v1,
     one_more,
     producer_of,
+    transacting,
 )
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time, now
 
 OFFSETS: Final = {TopicPartition("t", 0): 4, TopicPartition("t", 1): 5}
 OF_V1: Final = {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN}
@@ -83,8 +86,7 @@ async def test_transaction_survives_any_lost_request(release: Release, where: Wh
     async with cluster_of(release) as cluster:
         lost = cluster.faults.drop_connection(where, after_append=after)
         async with producer_of(cluster) as producer:
-            await producer.begin_transaction()
-            await producer.send("t", b"v", partition=0)
+            await begin(producer)
             await producer.send_offsets(OFFSETS, "readers")
             await (producer.commit_transaction if verb == "commit" else producer.abort_transaction)()
 
@@ -100,10 +102,7 @@ async def test_transaction_survives_any_lost_request(release: Release, where: Wh
 @in_virtual_time
 async def test_abort_during_a_hanging_request_is_clean(release: Release, where: Where, ends: str) -> None:
     """The request may take effect before the end or not at all, but never in the next transaction."""
-    async with (
-        cluster_of(release) as cluster,
-        producer_of(cluster, request_timeout_ms=1_500, delivery_timeout_ms=20_000) as producer,
-    ):
+    async with transacting(release, request_timeout_ms=1_500, delivery_timeout_ms=20_000) as (cluster, producer):
         await producer.begin_transaction()
         hanging = cluster.faults.stall(where)
         record = producer.send("t", b"v", partition=0)
@@ -129,32 +128,28 @@ async def test_abort_during_a_hanging_request_is_clean(release: Release, where: 
 @in_virtual_time
 async def test_v1_late_produce_is_not_committed(release: Release) -> None:
     """Seen on real brokers without the guard: aborted records became visible (Jepsen, KIP-890)."""
-    async with cluster_of(release) as cluster:  # noqa: SIM117  # one belongs to the other
-        async with producer_of(cluster, request_timeout_ms=1000, batch_size=0) as producer:
-            await producer.begin_transaction()
-            await producer.send("t", b"acknowledged", partition=0)
-            cluster.faults.delay(4.0, PRODUCE, after_append=False)
-            producer.send("t", b"stray", partition=0)
-            await asyncio.sleep(0.1)
-            await producer.abort_transaction()
-            await one_more(producer, cluster)
-            async with producer.transaction() as txn:
-                await txn.send("t", b"third", partition=1)
-                await asyncio.sleep(8)
+    async with in_transaction(release, b"acknowledged", request_timeout_ms=1000, batch_size=0) as (cluster, producer):
+        cluster.faults.delay(4.0, PRODUCE, after_append=False)
+        producer.send("t", b"stray", partition=0)
+        await asyncio.sleep(0.1)
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"third", partition=1)
+            await asyncio.sleep(8)
 
-            assert committed(cluster) == [b"next", b"next", b"third"]
+        assert committed(cluster) == [b"next", b"next", b"third"]
 
 
 @on_v1
 @in_virtual_time
 async def test_v1_late_end_spares_the_next_transaction(release: Release) -> None:
     """A stray commit of one transaction committed the next one."""
-    async with cluster_of(release) as cluster, producer_of(cluster, request_timeout_ms=1000) as producer:
+    async with transacting(release, request_timeout_ms=1000) as (cluster, producer):
         cluster.faults.delay(4.0, END_TXN, after_append=False)
         async with producer.transaction() as txn:
             await txn.send("t", b"first", partition=0)
-        await producer.begin_transaction()
-        await producer.send("t", b"never", partition=0)
+        await begin(producer, b"never")
         await asyncio.sleep(8)
         await producer.abort_transaction()
 
@@ -164,28 +159,26 @@ async def test_v1_late_end_spares_the_next_transaction(release: Release) -> None
 @in_virtual_time
 async def test_v2_late_copies_have_an_older_epoch() -> None:
     """Produce and EndTxn alike, without further requests."""
-    async with cluster_of(V2_RELEASE) as cluster:  # noqa: SIM117  # one belongs to the other
-        async with producer_of(cluster, request_timeout_ms=1000, batch_size=0) as producer:
-            await producer.begin_transaction()
-            await producer.send("t", b"acknowledged", partition=0)
-            cluster.faults.delay(4.0, PRODUCE, after_append=False)
-            producer.send("t", b"stray", partition=0)
-            await asyncio.sleep(0.1)
-            await producer.abort_transaction()
-            await one_more(producer, cluster)
-            await asyncio.sleep(8)
+    async with in_transaction(V2_RELEASE, b"acknowledged", request_timeout_ms=1000, batch_size=0) as (
+        cluster,
+        producer,
+    ):
+        cluster.faults.delay(4.0, PRODUCE, after_append=False)
+        producer.send("t", b"stray", partition=0)
+        await asyncio.sleep(0.1)
+        await producer.abort_transaction()
+        await one_more(producer, cluster)
+        await asyncio.sleep(8)
 
-            assert committed(cluster) == [b"next", b"next"]
-            assert asked(cluster).count("INIT_PRODUCER_ID") == 1
+        assert committed(cluster) == [b"next", b"next"]
+        assert asked(cluster).count("INIT_PRODUCER_ID") == 1
 
 
 @on_v1
 @in_virtual_time
 async def test_v1_takes_new_epoch_only_after_strays(release: Release) -> None:
     """An aborted transaction whose batches were all answered needs none."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         await producer.abort_transaction()
         await one_more(producer, cluster)
         assert asked(cluster).count("INIT_PRODUCER_ID") == 1
@@ -201,16 +194,14 @@ async def test_v1_takes_new_epoch_only_after_strays(release: Release) -> None:
 @in_virtual_time
 async def test_v1_abort_waits_for_all_attempts(release: Release) -> None:
     """Otherwise the marker would come before records of the transaction."""
-    async with cluster_of(release) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release) as (cluster, producer):
         cluster.faults.delay(3.0, PRODUCE)
         producer.send("t", b"w", partition=0)
         await asyncio.sleep(0.1)
-        began = asyncio.get_running_loop().time()
+        began = now()
         await producer.abort_transaction()
 
-        assert asyncio.get_running_loop().time() - began > 2.5
+        assert now() - began > 2.5
         await one_more(producer, cluster)
 
 
@@ -220,7 +211,7 @@ async def test_v1_abort_waits_for_all_attempts(release: Release) -> None:
 @in_virtual_time
 async def test_v2_timed_out_transaction_is_aborted() -> None:
     """The producer continues under the epoch of the EndTxn response."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, transaction_timeout_ms=2000) as producer:
+    async with transacting(V2_RELEASE, transaction_timeout_ms=2000) as (cluster, producer):
         with pytest.raises(TransactionAbortableError):  # noqa: PT012  # it is the end of the block that raises
             async with producer.transaction() as txn:
                 await txn.send("t", b"v", partition=0)
@@ -238,10 +229,7 @@ async def test_v2_timed_out_transaction_is_aborted() -> None:
 @in_virtual_time
 async def test_v1_timed_out_transaction_is_fatal(release: Release) -> None:
     """The identity could only be kept by fencing a successor."""
-    async with cluster_of(release) as cluster:
-        producer = await producer_of(cluster, transaction_timeout_ms=2000).start()
-        await producer.begin_transaction()
-        await producer.send("t", b"v", partition=0)
+    async with in_transaction(release, transaction_timeout_ms=2000) as (cluster, producer):
         await asyncio.sleep(30)
 
         with pytest.raises(KafkaError):
@@ -258,11 +246,10 @@ async def test_v1_timed_out_transaction_is_fatal(release: Release) -> None:
 # Starting
 
 
-@on_every_release
 @pytest.mark.parametrize(
     "code, kind", [(53, TransactionalIdAuthorizationError), (90, ProducerFencedError), (50, BrokerError)]
 )
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_start_raises_fatal_refusals(release: Release, code: int, kind: type[KafkaError]) -> None:
     """Librdkafka 1.9 retried being fenced forever; Kafka's client hung without a permission (KAFKA-13668)."""
     async with cluster_of(release) as cluster:
@@ -276,8 +263,7 @@ async def test_start_raises_fatal_refusals(release: Release, code: int, kind: ty
             await one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_start_that_times_out_leaves_nothing(release: Release) -> None:
     """No coordinator responds within max_block_ms; another producer can start."""
     async with cluster_of(release) as cluster:
@@ -290,8 +276,7 @@ async def test_start_that_times_out_leaves_nothing(release: Release) -> None:
             await one_more(producer, cluster)
 
 
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_initialization_can_be_awaited_again(release: Release) -> None:
     """The first wait, after a start without waiting, times out (KAFKA-13412)."""
     async with cluster_of(release) as cluster:
@@ -310,40 +295,9 @@ async def test_initialization_can_be_awaited_again(release: Release) -> None:
 # Topics and clusters that change
 
 
-@on_every_release
-@in_virtual_time
-async def test_topic_recreated_within_transaction_fails_it(release: Release) -> None:
-    """Acknowledged records are gone with the old topic, so the rest must not be committed."""
-    async with cluster_of(release) as cluster, producer_of(cluster, metadata_max_age_ms=200) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"gone", partition=0)
-        cluster.delete_topic("t")
-        cluster.create_topic("t", 2)
-        await asyncio.sleep(1)
-
-        with pytest.raises(TransactionAbortableError):
-            await producer.commit_transaction()
-        await producer.abort_transaction()
-        await one_more(producer, cluster)
-
-
 async def one_to_each(producer: Producer, keys: list[bytes]) -> None:
     async with producer.transaction() as txn:
         await asyncio.gather(*(txn.send("t", b"next", key=key) for key in keys))
-
-
-@on_every_release
-@in_virtual_time
-async def test_topic_recreated_between_transactions_is_fine(release: Release) -> None:
-    """Sequences begin at 0 again."""
-    async with cluster_of(release) as cluster, producer_of(cluster, metadata_max_age_ms=200) as producer:
-        async with producer.transaction() as txn:
-            await txn.send("t", b"gone", partition=0)
-        cluster.delete_topic("t")
-        cluster.create_topic("t", 2)
-        await asyncio.sleep(1)
-
-        await one_more(producer, cluster)
 
 
 @pytest.mark.parametrize("release", [WITHOUT_IDS, V1_RELEASE, V1_OF_4, V2_RELEASE])
@@ -370,7 +324,7 @@ async def test_topic_recreated_smaller_fails_one_transaction(release: Release) -
 @in_virtual_time
 async def test_upgrades_and_downgrades_are_followed() -> None:
     """Each transaction uses the version finalized when its connections were made (KIP-890)."""
-    async with cluster_of(V1_OF_4) as cluster, producer_of(cluster) as producer:
+    async with transacting(V1_OF_4) as (cluster, producer):
         for level in (0, 2, 0, 2):
             cluster.finalize_transaction_version(level)
             await cluster.kill(1)
@@ -404,9 +358,7 @@ async def check_next(producer: Producer, cluster: FakeCluster, before: list[byte
 @in_virtual_time
 async def test_upgrade_within_a_transaction(verb: str, *, is_told: bool) -> None:
     """It continues as it began; the next one is V2, with an epoch of its own."""
-    async with cluster_of(V1_OF_4) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"before", partition=0)
+    async with in_transaction(V1_OF_4, b"before") as (cluster, producer):
         cluster.finalize_transaction_version(2)
         if is_told:
             await restart(cluster)
@@ -423,9 +375,7 @@ async def test_upgrade_within_a_transaction(verb: str, *, is_told: bool) -> None
 @in_virtual_time
 async def test_downgrade_noticed_within_a_transaction(verb: str, wait_s: float) -> None:
     """It ends as V1: EndTxn 5 would be refused, and the transactional id with it."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"before", partition=0)
+    async with in_transaction(V2_RELEASE, b"before") as (cluster, producer):
         cluster.finalize_transaction_version(0)
         await restart(cluster)
         await asyncio.sleep(wait_s)
@@ -438,9 +388,7 @@ async def test_downgrade_noticed_within_a_transaction(verb: str, wait_s: float) 
 @in_virtual_time
 async def test_downgrade_unnoticed_within_a_transaction(verb: str) -> None:
     """Its end is refused, and waits for another coordinator."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=5_000) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"before", partition=0)
+    async with in_transaction(V2_RELEASE, b"before", max_block_ms=5_000) as (cluster, producer):
         cluster.finalize_transaction_version(0)
         with pytest.raises(TransactionTimeoutError, match="CONCURRENT_TRANSACTIONS"):
             await end(producer, verb)
@@ -453,7 +401,7 @@ async def test_downgrade_unnoticed_within_a_transaction(verb: str) -> None:
 @in_virtual_time
 async def test_downgrade_unnoticed_between_transactions() -> None:
     """The first record is refused; the next transaction works once the id has another coordinator."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=5_000) as producer:
+    async with transacting(V2_RELEASE, max_block_ms=5_000) as (cluster, producer):
         async with producer.transaction() as txn:
             await txn.send("t", b"before", partition=0)
         cluster.finalize_transaction_version(0)
@@ -473,9 +421,7 @@ async def test_downgrade_unnoticed_between_transactions() -> None:
 @in_virtual_time
 async def test_downgrade_before_offsets_are_sent(verb: str, *, is_told: bool) -> None:
     """The group is added at the coordinator, as V1 requires."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster, max_block_ms=5_000) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"before", partition=0)
+    async with in_transaction(V2_RELEASE, b"before", max_block_ms=5_000) as (cluster, producer):
         cluster.finalize_transaction_version(0)
         if is_told:
             await restart(cluster)
@@ -493,9 +439,7 @@ async def test_downgrade_before_offsets_are_sent(verb: str, *, is_told: bool) ->
 @in_virtual_time
 async def test_partitions_after_a_downgrade_are_added() -> None:
     """The rest of the transaction is V1."""
-    async with cluster_of(V2_RELEASE) as cluster, producer_of(cluster) as producer:
-        await producer.begin_transaction()
-        await producer.send("t", b"before", partition=0)
+    async with in_transaction(V2_RELEASE, b"before") as (cluster, producer):
         cluster.finalize_transaction_version(0)
         await restart(cluster)
         await asyncio.sleep(1)
@@ -513,7 +457,7 @@ async def test_partitions_after_a_downgrade_are_added() -> None:
 @in_virtual_time
 async def test_lost_renewal_fences_no_producer(release: Release) -> None:
     """`testBumpTransactionalEpochOnAbortableError`, and the copy of InitProducerId is answered as the first."""
-    async with cluster_of(release) as cluster, producer_of(cluster, request_timeout_ms=1_000) as producer:
+    async with transacting(release, request_timeout_ms=1_000) as (cluster, producer):
         await producer.begin_transaction()
         cluster.faults.error(29, FIRST)
         with pytest.raises(TopicAuthorizationError):
@@ -527,18 +471,16 @@ async def test_lost_renewal_fences_no_producer(release: Release) -> None:
 
 
 @pytest.mark.parametrize("where", [FIND, INIT], ids=["FindCoordinator", "InitProducerId"])
-@on_every_release
-@in_virtual_time
+@in_virtual_time_on_every_release
 async def test_throttled_start_waits_and_succeeds(release: Release, where: Where) -> None:
     """`testInitTransactionWhileThrottled`."""
-    loop = asyncio.get_running_loop()
     async with cluster_of(release) as cluster:
         cluster.faults.throttle(700, where)
-        began = loop.time()
+        began = now()
         async with producer_of(cluster) as producer:
             await one_more(producer, cluster)
 
-        assert 0.7 <= loop.time() - began < 2
+        assert 0.7 <= now() - began < 2
 
 
 @on_old_releases
@@ -546,8 +488,7 @@ async def test_throttled_start_waits_and_succeeds(release: Release, where: Where
 async def test_fenced_producer_does_not_take_the_id_back(release: Release) -> None:
     """KIP-360: InitProducerId has no place for the identity there, so a look-up would fence the successor."""
     async with cluster_of(release) as cluster, producer_of(cluster) as older:  # noqa: PLR1702  # blocks within blocks are what it is about
-        await older.begin_transaction()
-        await older.send("t", b"older", partition=0)
+        await begin(older, b"older")
         async with producer_of(cluster) as newer:
             with pytest.raises(TransactionAbortableError, match="INVALID_PRODUCER_EPOCH"):
                 await older.commit_transaction()

@@ -25,8 +25,7 @@ from aioproducer._native.renumber import record_starts, renumber_records
 from aioproducer.errors import SerializationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.records import ProducerRecord
-from tests.fakes.core_parts import CoreParts
-from tests.fakes.pipelines import pipeline_of
+from tests.fakes.core_parts import CoreParts, pipeline_of
 
 if TYPE_CHECKING:
     from aioproducer._native.append import Headers

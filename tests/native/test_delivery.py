@@ -1,8 +1,11 @@
 """One result a batch; each record's handle reads its own offset and timestamp of it, wherever the batch moved."""
 
 import asyncio
-import contextvars
+import copy
+import pickle
+import weakref
 from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 
 import pytest
 from hypothesis import given
@@ -215,17 +218,15 @@ def test_batch_is_wanted_by_its_first_waiter_alone() -> None:
     assert (told, result.wanted, deliveries[0]._has_waiters()) == ([result], True, True)
 
 
-def test_batch_that_ended_is_not_wanted_any_more() -> None:
+async def test_batch_that_ended_is_not_wanted_any_more() -> None:
     """Retrieving its records is no reason to send anything."""
-    loop = asyncio.new_event_loop()
-    result, told = BatchResult(loop, PLACE), list[BatchResult]()
+    result, told = awaited(), list[BatchResult]()
     result.on_wanted = told.append
     delivery = result.delivery(0, 0)
     result.complete(0, -1, -1, 1)
 
     delivery.add_done_callback(lambda _: None)
 
-    loop.close()
     assert told == []
 
 
@@ -256,7 +257,7 @@ def test_records_of_a_split_batch_read_the_result_of_their_part() -> None:
     assert (first.unseen(), second.unseen()) == (0, 0)
 
 
-CALL: contextvars.ContextVar[str] = contextvars.ContextVar("call")
+CALL: ContextVar[str] = ContextVar("CALL")
 
 
 def taken_from(result: BatchResult) -> list[tuple[int, int, object, str | None]]:
@@ -267,7 +268,7 @@ def taken_from(result: BatchResult) -> list[tuple[int, int, object, str | None]]
 def test_callbacks_of_a_moved_batch_move_with_their_records() -> None:
     batch, first, second = result_of(), result_of(), result_of()
     for index in range(4):
-        context = contextvars.copy_context()
+        context = copy_context()
         context.run(CALL.set, str(index))
         batch.add_callback(index, 1_000 + index, print, context)
 
@@ -292,16 +293,14 @@ def test_waiter_for_a_moved_record_wants_its_new_batch() -> None:
     assert batch.on_wanted is None
 
 
-def test_cancelled_record_does_not_want_the_batch_it_moves_to() -> None:
-    loop = asyncio.new_event_loop()
-    waiting, batch = BatchResult(loop, None), BatchResult(loop, PLACE)
+async def test_cancelled_record_does_not_want_the_batch_it_moves_to() -> None:
+    waiting, batch = awaited(), awaited()
     delivery = waiting.delivery(0, 0)
     delivery.add_done_callback(lambda _: None)
     delivery.cancel()
 
     waiting.move([(0, batch, 0)])
 
-    loop.close()
     assert (batch.wanted, delivery.cancelled()) == (False, True)
 
 
@@ -358,3 +357,54 @@ def test_repr_of_a_delivery_does_not_count_as_seen() -> None:
 
     assert "failed: KafkaError" in repr(delivery)
     assert result.unseen() == 1
+
+
+def look_and_give_up(delivery: Delivery) -> "weakref.ref[asyncio.Future[None]]":
+    """Begin to await a delivery, and return what was waited for."""
+    waiter = next(iter(delivery.__await__()))
+    waiter.cancel()
+    return weakref.ref(waiter)
+
+
+async def test_waiters_that_gave_up_are_not_kept() -> None:
+    """Polling with timeouts would otherwise keep a waiter per look until the record ends."""
+    delivery = awaited().delivery(0, 0)
+    given_up = [look_and_give_up(delivery) for _ in range(100)]
+
+    assert sum(waiter() is not None for waiter in given_up) == 1
+
+
+async def test_callback_added_to_a_done_delivery_has_its_context() -> None:
+    result, told = awaited(), list[str]()
+    delivery = result.delivery(0, 0)
+    result.complete(0, -1, 0, 1)
+    context = copy_context()
+    context.run(CALL.set, "given")
+
+    delivery.add_done_callback(lambda _: told.append(CALL.get()), context=context)
+    await asyncio.sleep(0)
+
+    assert told == ["given"]
+
+
+def test_delivery_without_callbacks_has_no_waiter() -> None:
+    """A waiter would end the linger of the batch that its record gets a place in."""
+    delivery = result_of().delivery(0, 0)
+    delivery.add_done_callback(print)
+
+    assert (delivery.remove_done_callback(print), delivery._has_waiters()) == (1, False)
+
+
+def test_handle_is_made_by_verbs_alone() -> None:
+    """Regression: a handle without a batch crashed the interpreter."""
+    with pytest.raises(TypeError, match="made by the methods of a producer"):
+        Delivery()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_handle_has_no_copy(copied: Callable[[object], object]) -> None:
+    """As with an asyncio future: a copy could be cancelled apart from its original."""
+    delivery = BatchResult(None, None).delivery(0, 1)  # type: ignore[arg-type]  # no loop is needed for that
+
+    with pytest.raises(TypeError, match=r"cannot pickle .*Delivery"):
+        copied(delivery)

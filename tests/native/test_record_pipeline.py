@@ -11,8 +11,7 @@ from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 from aioproducer.errors import SerializationError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.records import Headers, ProducerRecord
-from tests.fakes.core_parts import CoreParts
-from tests.fakes.pipelines import PlainPreparation, pipeline_of
+from tests.fakes.core_parts import CoreParts, PlainPreparation, pipeline_of
 
 
 class Passing(ProducerInterceptor):
@@ -25,6 +24,15 @@ class Passing(ProducerInterceptor):
         return ProducerRecord(
             record.topic, record.value, record.key, record.partition, record.timestamp, record.headers
         )
+
+
+class Sees(ProducerInterceptor):
+    def __init__(self) -> None:
+        self.seen: list[ProducerRecord] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.seen.append(record)
+        return record
 
 
 class First:
@@ -158,29 +166,18 @@ def test_refusal_of_an_intercepted_record_is_notified_once() -> None:
 )
 def test_interceptors_never_see_an_invalid_record(arguments: tuple[str, bytes, bytes, int, int, Headers]) -> None:
     """The record is made natively, with the checks of `ProducerRecord`."""
-    seen: list[object] = []
-
-    class Sees(ProducerInterceptor):
-        def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            seen.append(record)
-            return record
+    sees = Sees()
 
     with pytest.raises((TypeError, ValueError)):
-        pipeline_of(CoreParts(), interceptors=[Sees()]).take(*arguments, None)
+        pipeline_of(CoreParts(), interceptors=[sees]).take(*arguments, None)
 
-    assert seen == []
+    assert sees.seen == []
 
 
 def test_record_that_interceptors_see_is_as_one_made_in_python() -> None:
     """Records are equal, with the same text, frozen, and with headers as a tuple."""
-    seen: list[ProducerRecord] = []
-
-    class Sees(ProducerInterceptor):
-        def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            seen.append(record)
-            return record
-
-    pipeline = pipeline_of(CoreParts(), interceptors=[Sees()])
+    sees = Sees()
+    seen, pipeline = sees.seen, pipeline_of(CoreParts(), interceptors=[sees])
     pipeline.take("t", b"v", b"k", 0, 5, [("h", None), ("b", bytearray(b"x"))], None)
     pipeline.take("t", None, None, None, None, None, None)
 

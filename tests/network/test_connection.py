@@ -1,13 +1,16 @@
-"""One connection, on a memory transport in virtual time."""
+"""One connection in virtual time: its requests, what ends it and when, and the memory that its answers may take."""
 
 import asyncio
 import gc
 import struct
+import tracemalloc
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from aioproducer._network.connection import TRANSITIONS, BrokerConnection, ConnectionState
-from aioproducer._network.context import NetworkSettings
+from aioproducer._network.context import NetworkContext, NetworkSettings, ResponseBudget
 from aioproducer._network.requests import Answered, Lost, RequestEnd
 from aioproducer._protocol.framing import ResponseOutOfOrderError
 from aioproducer._protocol.messages import PRODUCE
@@ -18,11 +21,9 @@ from aioproducer.errors import (
     TlsRefusedError,
     UnsupportedVersionError,
 )
-from tests.fakes.memory_transport import connect_in_memory
-from tests.fakes.network import Ends, connected, network_context, nothing
+from tests.fakes.network import Ends, Pair, connected, network_context, nothing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
-from tests.fakes.virtual_cluster import in_virtual_time
-from tests.fakes.virtual_loop import run
+from tests.fakes.virtual_loop import connect_in_memory, in_virtual_time, run
 
 
 def echo(broker: ScriptedBroker, heard: Heard) -> None:
@@ -39,11 +40,16 @@ async def refused(broker: ScriptedBroker) -> KafkaError:
     return caught.value
 
 
-async def lost_after(answer: bytes, *, settings: NetworkSettings | None = None) -> tuple[list[str], KafkaError]:
-    pair = await connected(settings=settings)
-    ends = Ends()
-    pair.connection.send(ends.request("a"))
-    pair.connection.send(ends.request("b"))
+async def asked(names: str, **settings: Any) -> tuple[Pair, Ends]:
+    """Connect, and send a request of each of these names."""
+    pair, ends = await connected(settings=NetworkSettings(**settings)), Ends()
+    for name in names:
+        pair.connection.send(ends.request(name))
+    return pair, ends
+
+
+async def lost_after(answer: bytes, **settings: Any) -> tuple[list[str], KafkaError]:
+    pair, ends = await asked("ab", **settings)
     await asyncio.sleep(0.01)
     pair.broker.say(answer)
     await pair.connection.closed
@@ -85,10 +91,8 @@ async def test_answers_come_in_order() -> None:
 
 @in_virtual_time
 async def test_takes_no_more_than_max_in_flight() -> None:
-    pair = await connected(settings=NetworkSettings(max_in_flight=2))
-    ends = Ends()
+    pair, ends = await asked("a", max_in_flight=2)
     can_send = [pair.connection.can_send]
-    pair.connection.send(ends.request("a"))
     pair.connection.send(ends.request("b"))
     can_send.append(pair.connection.can_send)
     await asyncio.sleep(0.01)
@@ -119,9 +123,7 @@ def test_nonsense_closes_and_loses_all_in_flight(answer: bytes, kind: type[Kafka
 
 @in_virtual_time
 async def test_retiring_connection_closes_after_its_last_answer() -> None:
-    pair = await connected()
-    ends = Ends()
-    pair.connection.send(ends.request("a"))
+    pair, ends = await asked("a")
     pair.connection.retire(BrokerConnectionError("another version"))
     seen = [pair.connection.can_send, pair.connection.is_open]
     await asyncio.sleep(0.01)
@@ -132,7 +134,7 @@ async def test_retiring_connection_closes_after_its_last_answer() -> None:
 
 def test_large_frame_is_refused_at_its_size() -> None:
     """Four bytes are enough; nothing is kept of what follows."""
-    _, error = run(lost_after(struct.pack(">i", 2000), settings=NetworkSettings(max_frame_bytes=1024)))
+    _, error = run(lost_after(struct.pack(">i", 2000), max_frame_bytes=1024))
 
     assert "1024 allowed" in str(error)
 
@@ -174,7 +176,6 @@ async def test_garbled_answer_is_lost_with_later_ones() -> None:
     pair = await connected()
     ends = Ends()
     garbled = ends.request("a")
-
     note = garbled.on_end
 
     def cannot_read(end: RequestEnd) -> None:
@@ -256,28 +257,22 @@ async def test_answer_before_all_bytes_left_closes() -> None:
 @in_virtual_time
 async def test_request_times_out_from_when_it_became_the_oldest() -> None:
     """Sent together, answered one after 0.9 s: the second has a time-out of its own from then."""
-    pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
-    ends = Ends()
-    pair.connection.send(ends.request("a"))
-    pair.connection.send(ends.request("b"))
+    pair, ends = await asked("ab", request_timeout_ms=1000)
     start = pair.context.loop.time()
     await asyncio.sleep(0.9)
     pair.broker.answer(pair.broker.requests[0], b"")
     await pair.connection.closed
-    assert "request_timeout_ms=1000" in str(ends.errors()[0])
-    names, elapsed_s = ends.names(), pair.context.loop.time() - start
 
-    assert names == ["a", "b"]
-    assert elapsed_s == pytest.approx(1.9, abs=0.01)
+    assert "request_timeout_ms=1000" in str(ends.errors()[0])
+    assert ends.names() == ["a", "b"]
+    assert pair.context.loop.time() - start == pytest.approx(1.9, abs=0.01)
 
 
 @in_virtual_time
 async def test_request_times_out_from_the_end_of_a_pause() -> None:
     """The broker has said that it reads nothing meanwhile (KIP-219); an answer that comes all the same ends that."""
-    pair = await connected(settings=NetworkSettings(request_timeout_ms=1000))
-    ends, loop = Ends(), pair.context.loop
-    for name in "abc":
-        pair.connection.send(ends.request(name))
+    pair, ends = await asked("abc", request_timeout_ms=1000)
+    loop = pair.context.loop
     start = loop.time()
     pair.connection.pause_until(start + 5.0)
     pair.connection.pause_until(start + 0.1)
@@ -287,11 +282,10 @@ async def test_request_times_out_from_the_end_of_a_pause() -> None:
     await asyncio.sleep(0.01)
     pair.connection.pause_until(loop.time() + 3.0)
     await pair.connection.closed
-    assert ends.names() == ["a", "b", "c"]
-    silent_s, elapsed_s = [silent_s, loop.time() - start]
 
+    assert ends.names() == ["a", "b", "c"]
     assert silent_s <= 0
-    assert elapsed_s == pytest.approx(8.0, abs=0.05)
+    assert loop.time() - start == pytest.approx(8.0, abs=0.05)
 
 
 @in_virtual_time
@@ -327,18 +321,15 @@ async def test_failing_on_end_does_not_keep_others_waiting() -> None:
     pair.connection.send(ends.request("b"))
     pair.connection.close(BrokerConnectionError("enough"))
     await pair.connection.closed
-    names = ends.names()
 
-    assert names == ["b"]
+    assert ends.names() == ["b"]
     assert len(complaints) == 1
 
 
 @in_virtual_time
 async def test_losses_come_from_the_loop_not_from_close() -> None:
     """Who closes in the middle of a step is not called back inside it."""
-    pair = await connected()
-    ends = Ends()
-    pair.connection.send(ends.request("a"))
+    pair, ends = await asked("a")
     pair.connection.close(BrokerConnectionError("enough"))
     at_once = ends.names()
     await pair.connection.closed
@@ -349,3 +340,115 @@ async def test_losses_come_from_the_loop_not_from_close() -> None:
 def test_closed_is_the_end_of_every_state(state: ConnectionState) -> None:
     """Every open state can close, and nothing comes after that."""
     assert (ConnectionState.CLOSED in TRANSITIONS[state]) is (state is not ConnectionState.CLOSED)
+
+
+@in_virtual_time
+async def test_idle_connection_closes_before_a_request_would_time_out() -> None:
+    """Where `connections_max_idle_ms` is the shorter one: one timer serves both."""
+    settings = NetworkSettings(connections_max_idle_ms=5_000, request_timeout_ms=30_000)
+    pair = await connected(ScriptedBroker(echo), settings)
+    start = pair.context.loop.time()
+    pair.connection.send(Ends().request("a"))
+    await pair.connection.closed
+    assert pair.context.loop.time() - start == pytest.approx(5, abs=0.1)
+
+
+@in_virtual_time
+async def test_request_longer_than_the_idle_limit_is_waited_for() -> None:
+    pair, ends = await asked("a", connections_max_idle_ms=5_000, request_timeout_ms=30_000)
+    await asyncio.sleep(20)
+    pair.broker.answer(pair.broker.requests[0], b"late")
+    await asyncio.sleep(1)
+    assert ends.all == [("a", b"late")]
+
+
+@in_virtual_time
+async def test_retired_acks_0_connection_closes_after_its_last_request() -> None:
+    pair = await connected(settings=NetworkSettings(connections_max_idle_ms=-1))
+    ends = Ends()
+    pair.transport.is_stuck = True
+    pair.connection.send(ends.request("a", acks=0))
+    pair.connection.retire(BrokerConnectionError("no longer needed"))
+    was_open = pair.connection.is_open
+    pair.transport.is_stuck = False
+    pair.transport.flush()
+    await asyncio.sleep(1)
+    assert (was_open, ends.all, pair.connection.is_open) == (True, [("a", "written")], False)
+
+
+@in_virtual_time
+async def test_connection_that_is_closed_waits_for_nothing() -> None:
+    """Its timer would keep it, and wake the sender, when its last request would have been too late."""
+    pair, _ = await asked("a")
+    pair.connection.close(BrokerConnectionError("enough"))
+    await pair.connection.closed
+    assert len(pair.context.timers) == 0
+
+
+MIB = 1024 * 1024
+
+
+async def asking(context: NetworkContext, broker: ScriptedBroker, *, ends: Ends, name: str) -> BrokerConnection:
+    connection = BrokerConnection(context, f"broker {name} at host:9092", nothing)
+    connect_in_memory(context.loop, connection, broker)
+    await connection.ready
+    connection.send(ends.request(name))
+    await asyncio.sleep(0.01)
+    return connection
+
+
+def test_connection_that_is_closed_lets_go_of_the_begun_answer() -> None:
+    """At once: the connection itself is part of cycles, which are collected some time later."""
+
+    async def story() -> tuple[int, int, int]:
+        pair, _ = await asked("a")
+        await asyncio.sleep(0.01)
+        pair.broker.say(struct.pack(">i", 30 * MIB))
+        for _ in range(20):
+            pair.broker.say(bytes(MIB))
+        await asyncio.sleep(0.01)
+        before, held = tracemalloc.get_traced_memory()[0], pair.context.response_budget.total
+        pair.connection.close(BrokerConnectionError("enough"))
+        await pair.connection.closed
+        return held, pair.context.response_budget.total, before - tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    held, left, freed = run(story())
+    tracemalloc.stop()
+
+    assert (held, left) == (20 * MIB, 0)
+    assert freed > 18 * MIB
+
+
+@pytest.mark.parametrize("order", ["largest first", "largest last"])
+@in_virtual_time
+async def test_connection_that_holds_most_is_closed_beyond_the_bound(order: str) -> None:
+    """Other brokers' responses go on; the error names the broker, the bytes, and the limit."""
+    pieces = [("a", 900), ("b", 300)] if order == "largest first" else [("b", 400), ("a", 851)]
+    context = replace(network_context(), response_budget=ResponseBudget(1000))
+    ends, brokers = Ends(), {"a": ScriptedBroker(), "b": ScriptedBroker()}
+    connections = {name: await asking(context, broker, ends=ends, name=name) for name, broker in brokers.items()}
+    for name, size in pieces:
+        brokers[name].say(struct.pack(">i", 1000) + bytes(size))
+        await asyncio.sleep(0.01)
+    if order == "largest first":
+        brokers["b"].say(bytes(100))
+        await asyncio.sleep(0.01)
+    await connections["a"].closed
+    (error,) = ends.errors()
+
+    assert type(error) is BrokerConnectionError
+    assert "broker a at host:9092" in str(error)
+    assert "1250 allowed" in str(error)
+    assert [name for name, each in connections.items() if each.is_open] == ["b"]
+    assert context.response_budget.total == 400
+
+
+@in_virtual_time
+async def test_answers_that_end_hold_nothing() -> None:
+    pair, ends = await asked("a")
+    await asyncio.sleep(0.01)
+    for byte in struct.pack(">ii", 9, pair.broker.requests[0].correlation_id) + b"\x00body":
+        pair.broker.say(bytes((byte,)))
+        await asyncio.sleep(0.01)
+    assert (ends.names(), pair.context.response_budget.total) == (["a"], 0)

@@ -1,16 +1,19 @@
 """What is known about the cluster, and how often it is asked, on a virtual network."""
 
 import asyncio
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from aioproducer._network.metadata_refresher import MetadataSettings
-from aioproducer.cluster import Cluster, Node, PartitionView
-from aioproducer.errors import MetadataTimeoutError, UnsupportedVersionError
+from aioproducer._network.cluster_updates import merge
+from aioproducer._network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer.cluster import Cluster, MetadataResponse, Node, Partitions, PartitionView, TopicView
+from aioproducer.errors import BrokerConnectionError, MetadataTimeoutError, UnsupportedVersionError
 from aioproducer.records import TopicPartition
-from tests.fakes.metadata_refreshing import ID, Answers, Topics, refreshing
+from tests.fakes.network import ID, Answers, ClientAndNetwork, Topics, refreshing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 
 @in_virtual_time
@@ -56,11 +59,22 @@ async def test_new_topic_is_asked_for_at_once_and_alone() -> None:
     assert b"\x02b" in asked[2][1]
 
 
+UNKNOWN: Topics = [(3, "a", bytes(16), [])]
+
+
+@pytest.mark.parametrize(
+    "answers, limit_s",
+    [
+        ([UNKNOWN, UNKNOWN, [(5, "a", ID, [(-1, 0)])], [(0, "a", ID, [(1, 1)])]], 1.0),
+        ([[(0, "a", ID, [])], [(0, "a", ID, [(1, 0)])]], 0.5),
+    ],
+    ids=["made on first use", "no partition is named"],
+)
 @in_virtual_time
-async def test_topic_made_on_first_use_is_there_soon() -> None:
-    unknown: Topics = [(3, "a", bytes(16), [])]
-    answers = Answers([], unknown, unknown, [(5, "a", ID, [(-1, 0)])], [(0, "a", ID, [(1, 1)])])
-    async with refreshing(answers) as (refresher, network):
+async def test_topic_is_asked_for_again_until_it_is_there(answers: list[Topics], limit_s: float) -> None:
+    """A broker may know a topic, and not yet its partitions; the response has no error."""
+    asking = Answers([], *answers)
+    async with refreshing(asking) as (refresher, network):
         await refresher.first_response(5)
         start = network.loop.time()
         refresher.add_topic("a", start)
@@ -68,33 +82,14 @@ async def test_topic_made_on_first_use_is_there_soon() -> None:
             await asyncio.sleep(0.01)
         elapsed_s = network.loop.time() - start
         await asyncio.sleep(60)
-        count = len(answers.asked)
 
-    assert count == 5
-    assert elapsed_s < 1.0
-
-
-@in_virtual_time
-async def test_topic_of_which_no_partition_is_named_is_asked_for_again() -> None:
-    """A broker may know the topic, and not yet its partitions; the response has no error."""
-    answers = Answers([], [(0, "a", ID, [])], [(0, "a", ID, [(1, 0)])])
-    async with refreshing(answers) as (refresher, network):
-        await refresher.first_response(5)
-        start = network.loop.time()
-        refresher.add_topic("a", start)
-        while refresher.cluster.leader_of("a", 0) is None:  # noqa: ASYNC110  # virtual time
-            await asyncio.sleep(0.01)
-        elapsed_s = network.loop.time() - start
-        await asyncio.sleep(60)
-        count = len(answers.asked)
-
-    assert count == 3
-    assert elapsed_s < 0.5
+    assert len(asking.asked) == 1 + len(answers)
+    assert elapsed_s < limit_s
 
 
 @in_virtual_time
 async def test_topic_that_never_comes_is_asked_for_once_a_second() -> None:
-    answers = Answers([(3, "a", bytes(16), [])])
+    answers = Answers(UNKNOWN)
     async with refreshing(answers) as (refresher, network):
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(60)
@@ -109,12 +104,11 @@ async def test_forbidden_topic_is_not_asked_for_again_by_itself() -> None:
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(60)
         assert refresher.topic_error("a") == 29
-        counts = [len(answers.asked)]
+        before = len(answers.asked)
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(60)
-        before, after = [*counts, len(answers.asked)]
 
-    assert after == before + 1
+    assert len(answers.asked) == before + 1
 
 
 @in_virtual_time
@@ -135,10 +129,9 @@ async def test_old_metadata_is_refreshed() -> None:
     async with refreshing(answers, MetadataSettings(metadata_max_age_ms=10_000)) as (refresher, network):
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(35)
-        asked = answers.asked
 
-    assert len(asked) == 4
-    assert all(b"\x02a" in body for _, body in asked)
+    assert len(answers.asked) == 4
+    assert all(b"\x02a" in body for _, body in answers.asked)
 
 
 @in_virtual_time
@@ -292,3 +285,200 @@ async def test_another_cluster_is_reported_and_all_topics_asked_for() -> None:
     assert [b"\x02a" in body for body in asked] == [False, True]
     assert told == [{"cluster_id": "another", "before": "cluster"}]
     assert leader == 1
+
+
+async def _wish(refresher: MetadataRefresher, *, for_s: float) -> None:
+    """Ask all the time, as a producer does whose partitions refuse it."""
+    for _ in range(round(for_s * 1000)):
+        refresher.request_update("not_leader")
+        await asyncio.sleep(0.001)
+
+
+def _pauses(answers: Answers) -> list[float]:
+    times = [at for at, _ in answers.asked]
+    return [round(after - before, 2) for before, after in pairwise(times)]
+
+
+@in_virtual_time
+async def test_requests_for_updates_are_joined() -> None:
+    """A thousand wishes in a second are a few refreshes, ever further apart: the answers bring nothing new."""
+    answers = Answers()
+    async with refreshing(answers) as (refresher, _):
+        await refresher.first_response(5)
+        await _wish(refresher, for_s=1)
+        assert 4 <= len(answers.asked) <= 6
+
+
+@in_virtual_time
+async def test_answers_without_news_are_asked_for_once_a_second() -> None:
+    """The number of refused partitions, and the duration, do not matter; each broker of a large cluster is asked."""
+    answers = Answers([(0, "a", ID, [(1, 5)])])
+    async with refreshing(answers) as (refresher, network):
+        refresher.add_topic("a", network.loop.time())
+        await _wish(refresher, for_s=60)
+        assert 50 <= len(answers.asked) <= 80
+
+
+@in_virtual_time
+async def test_pause_is_short_again_after_news() -> None:
+    """A leader has moved: others may have, and what was wrong may be over."""
+    before: Topics = [(0, "a", ID, [(1, 5), (1, 5)])]
+    answers = Answers([], *[before] * 8, [(0, "a", ID, [(1, 6), (1, 5)])])
+    async with refreshing(answers) as (refresher, network):
+        await refresher.first_response(5)
+        refresher.add_topic("a", network.loop.time())
+        await _wish(refresher, for_s=10)
+        pauses = _pauses(answers)
+
+    assert pauses[8] > 0.7
+    assert pauses[9] < 0.15
+
+
+@in_virtual_time
+async def test_pauses_are_short_again_once_all_topics_are_known() -> None:
+    """They had grown to a second; a leader that moves then is to be found sooner."""
+    answers = Answers(*[UNKNOWN] * 8, [(0, "a", ID, [(1, 0)])])
+    async with refreshing(answers) as (refresher, network):
+        refresher.add_topic("a", network.loop.time())
+        await _wish(refresher, for_s=10)
+        pauses = _pauses(answers)
+
+    assert pauses[7] > 0.7
+    assert pauses[8] < 0.15
+
+
+@in_virtual_time
+async def test_refreshes_for_their_age_make_no_pause_long() -> None:
+    """Later requests usually bring nothing new; the next one is sent at once, and the second one soon."""
+    answers = Answers([(0, "a", ID, [(1, 5)])])
+    async with refreshing(answers, MetadataSettings(metadata_max_age_ms=5000)) as (refresher, network):
+        refresher.add_topic("a", network.loop.time())
+        await asyncio.sleep(62)
+        await _wish(refresher, for_s=0.15)
+        *_, by_age, first, second = _pauses(answers)
+
+    assert by_age == 5.0
+    assert first < 5.0
+    assert second < 0.15
+
+
+@in_virtual_time
+async def test_new_topic_does_not_end_the_pause_after_a_failure() -> None:
+    """A program that sends to ever new topics would ask brokers that cannot answer without a pause."""
+    answers = Answers()
+    async with refreshing(answers) as (refresher, network):
+        await refresher.first_response(5)
+        answers.nodes = ()  # an answer of no use
+        refresher.request_update("test")
+        await asyncio.sleep(1)
+        before = len(answers.asked)
+        for number in range(100):
+            refresher.add_topic(f"t{number}", network.loop.time())
+            await asyncio.sleep(0.01)
+        assert len(answers.asked) - before < 10
+
+
+@in_virtual_time
+async def test_failed_node_causes_one_metadata_request() -> None:
+    """Other nodes may lead its partitions; asking repeatedly would load those that answer."""
+    answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
+    async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
+        await refresher.first_response(5)
+        for _ in range(50):  # as a sender does whose records wait
+            network.client.connect(2)
+            await asyncio.sleep(0.02)
+        failed = sum(host == "gone" for _, host, _ in network.loop.connects)
+        network.loop.servers["gone", 9092] = ScriptedBroker
+        await asyncio.sleep(2)
+        asked = len(answers.asked)
+        network.client.disconnect(2, BrokerConnectionError("went away"))
+        await asyncio.sleep(1)
+        asked_after_loss = len(answers.asked)
+
+    assert 3 <= failed <= 15
+    assert asked == 1 + failed
+    assert asked_after_loss == asked + 1
+
+
+@in_virtual_time
+async def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None:
+    """Attempts take ever longer; others may lead long before one ends."""
+    answers = Answers(nodes=((1, "seed", 9092), (2, "gone", 9092)))
+    async with refreshing(answers) as (refresher, network):
+        network.loop.black_holes.add("gone")
+        await refresher.first_response(5)
+        for _ in range(20):
+            network.client.connect(2)
+            await asyncio.sleep(1)
+        failed = sum(host == "gone" for _, host, _ in network.loop.connects)
+        asked = len(answers.asked)
+
+    assert failed <= 5
+    assert 15 <= asked <= 25
+
+
+async def lose_unused_node(network: ClientAndNetwork) -> None:
+    """Connect to node 2, which is up, and have it close its idle connection."""
+    network.loop.servers["other", 9092] = ScriptedBroker
+    network.client.connect(2)
+    await asyncio.sleep(1)
+    network.client.disconnect(2, BrokerConnectionError("idle for too long"))
+
+
+@in_virtual_time
+async def test_lost_unwanted_node_causes_no_request() -> None:
+    """A broker closes a connection that is not used: in the hour after, metadata grows old twelve times, and is all."""
+    answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
+    async with refreshing(answers) as (refresher, network):
+        await refresher.first_response(5)
+        await lose_unused_node(network)
+        await asyncio.sleep(1)
+        turns, asked = network.loop.turns, len(answers.asked)
+        await asyncio.sleep(3600)
+        turns, asked = network.loop.turns - turns, len(answers.asked) - asked
+
+    assert asked == 12
+    assert turns < 400
+
+
+@in_virtual_time
+async def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
+    answers = Answers(nodes=((1, "seed", 9092), (2, "other", 9092)))
+    async with refreshing(answers) as (refresher, network):
+        await refresher.first_response(5)
+        await lose_unused_node(network)
+        await asyncio.sleep(60)
+        del network.loop.servers["other", 9092]  # refused at once
+        before = len(answers.asked)
+        network.client.connect(2)
+        await asyncio.sleep(0.5)
+        after = len(answers.asked)
+
+    assert after == before + 1
+
+
+NODES = tuple(Node(number, f"host{number}", 9092) for number in (1, 2))
+
+
+class _CountedView(TopicView):
+    """A topic's view that counts how often one like it is made, with a copy of all its partitions."""
+
+    copies = 0
+
+    def _replace(self, **changes: Any) -> TopicView:
+        type(self).copies += 1
+        return super()._replace(**changes)
+
+
+@in_virtual_time
+async def test_leader_hints_copy_a_topics_partitions_once() -> None:
+    count = 1000
+    view = _CountedView("a", ID, Partitions.of([PartitionView(1, 5)] * count), 0)
+    async with refreshing(Answers()) as (refresher, _):
+        refresher.cluster = merge(Cluster(), MetadataResponse(1, NODES, (view,), "cluster", 1), 1.0)
+        hints = {TopicPartition("a", number): PartitionView(2, 6) for number in range(count)}
+        refresher.apply_leader_hints(hints, topic_ids={"a": ID})
+        cluster = refresher.cluster
+
+    assert {cluster.leader_of("a", number) for number in range(count)} == {2}
+    assert _CountedView.copies == 1

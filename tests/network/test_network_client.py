@@ -1,25 +1,32 @@
-"""All connections of a client, on a virtual network."""
+"""All connections of a client: the choice of a node, answers to its requests, and features of the cluster."""
 
 import asyncio
 import itertools
+import struct
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from aioproducer._network.cluster_updates import merge
-from aioproducer._network.context import NetworkSettings
+from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.context import ClusterFeatures, NetworkSettings
+from aioproducer._network.network_client import RawResponse
+from aioproducer._protocol.api_versions import FinalizedFeatures
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
+    METADATA,
     MetadataResponse,
     ProducerIdResponse,
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
+from aioproducer._protocol.transaction_messages import CodeResponse
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import BrokerConnectionError, ProtocolError, UnsupportedVersionError
 from tests.fakes.network import ClientAndNetwork, Ends, client_on
 from tests.fakes.scripted_broker import Heard, ScriptedBroker
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 PRODUCER_ID_77 = bytes(6) + (77).to_bytes(8, "big") + bytes(2) + b"\x00"
 
@@ -46,6 +53,21 @@ async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_
     while not condition():
         assert network.loop.time() < deadline
         await asyncio.sleep(0.001)
+
+
+async def connect(network: ClientAndNetwork, *node_ids: int) -> None:
+    for node_id in node_ids:
+        network.client.connect(node_id)
+    await until(network, lambda: all(network.client.ready_connection(node_id) for node_id in node_ids))
+
+
+async def connected_client(server: Callable[[], ScriptedBroker] = ScriptedBroker) -> ClientAndNetwork:
+    """A client with a connection to node 1, at a:1."""
+    network = client_on()
+    network.loop.servers["a", 1] = server
+    network.client.update_nodes(cluster_of(Node(1, "a", 1)))
+    await connect(network, 1)
+    return network
 
 
 @in_virtual_time
@@ -99,9 +121,7 @@ async def test_unreachable_brokers_are_each_named_with_the_reason() -> None:
     with pytest.raises(BrokerConnectionError) as caught:
         await producer_id(network)
     await network.client.close()
-    result = caught.value
-
-    text = str(result)
+    text = str(caught.value)
 
     assert "one:1: one: Connection refused" in text
     assert "cannot resolve 'two'" in text
@@ -196,11 +216,7 @@ async def test_connection_id_changes_with_every_connection() -> None:
 @in_virtual_time
 async def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
     """As long as the broker asks, at most a minute (KIP-219)."""
-    network = client_on()
-    network.loop.servers["a", 1] = ScriptedBroker
-    network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-    network.client.connect(1)
-    await until(network, lambda: bool(network.client.ready_connection(1)))
+    network = await connected_client()
     asks_for_a_pause = ProducerIdResponse(2**31 - 1, 0, -1, -1)
     network.client.apply_throttle_and_versions(1, asks_for_a_pause, api=INIT_PRODUCER_ID, now=network.loop.time())
     seen = [bool(network.client.ready_connection(1))]
@@ -209,6 +225,21 @@ async def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
         seen.append(bool(network.client.ready_connection(1)))
     await network.client.close()
     assert seen == [False, False, True]
+
+
+@in_virtual_time
+async def test_shorter_pause_does_not_end_a_longer_one() -> None:
+    """As in Java: each answer says how long it is from there, and the latest end counts."""
+    network = await connected_client()
+    for pause_ms in (10_000, 100):
+        answer = CodeResponse(throttle_time_ms=pause_ms, error_code=0)
+        network.client.apply_throttle_and_versions(1, answer, api=METADATA, now=network.loop.time())
+    ready = []
+    for seconds in (1, 8, 2):
+        await asyncio.sleep(seconds)
+        ready.append(bool(network.client.ready_connection(1)))
+    await network.client.close()
+    assert ready == [False, False, True]
 
 
 @in_virtual_time
@@ -225,25 +256,16 @@ async def test_bootstrap_connection_becomes_the_nodes() -> None:
 
 @in_virtual_time
 async def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
-    network = client_on()
-    brokers: list[ScriptedBroker] = []
-
-    def server() -> ScriptedBroker:
-        brokers.append(ScriptedBroker())
-        return brokers[-1]
-
-    network.loop.servers["a", 1] = server
-    network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-    network.client.connect(1)
-    await until(network, lambda: bool(network.client.ready_connection(1)))
+    broker = ScriptedBroker()
+    network = await connected_client(lambda: broker)
     ends = Ends()
     network.client.send(1, ends.request("a"))
     await asyncio.sleep(0.01)
     network.client.update_nodes(cluster_of(Node(2, "b", 2)))
     ready = bool(network.client.ready_connection(1))
-    brokers[0].answer(brokers[0].requests[0], b"late")
+    broker.answer(broker.requests[0], b"late")
     await asyncio.sleep(0.01)
-    still_connected = brokers[0].is_connected
+    still_connected = broker.is_connected
     await network.client.close()
     assert (ready, ends.all, still_connected) == (False, [("a", b"late")], False)
 
@@ -311,9 +333,7 @@ async def test_counters_count() -> None:
     network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
     await producer_id(network)
     await network.client.close()
-    result = network
-
-    counters = result.client.counters
+    counters = network.client.counters
 
     assert (counters.requests, counters.responses) == (2, 2)
     assert (counters.connections_created, counters.connections_closed, counters.connection_failures) == (1, 1, 0)
@@ -331,3 +351,151 @@ async def test_node_0_is_asked_before_the_bootstrap_addresses() -> None:
     in_flight = network.client.requests_in_flight()
     await network.client.close()
     assert ([host for _, host, _ in network.loop.connects], in_flight) == (["a"], {0: 0})
+
+
+def asked_nodes(network: ClientAndNetwork, *node_ids: int) -> list[int]:
+    asked: list[int] = []
+
+    def broker(node_id: int) -> ScriptedBroker:
+        def note(_: ScriptedBroker, heard: Heard) -> None:
+            if heard.api_key == INIT_PRODUCER_ID.key:
+                asked.append(node_id)
+
+        return ScriptedBroker(note)
+
+    for node_id in node_ids:
+        network.loop.servers[f"host{node_id}", 1] = partial(broker, node_id)
+    network.client.update_nodes(cluster_of(*(Node(node_id, f"host{node_id}", 1) for node_id in node_ids)))
+    return asked
+
+
+async def ask_and_give_up(network: ClientAndNetwork, *, after_s: float, node_id: int | None = None) -> None:
+    """Ask for a producer id, and wait for the answer for so long."""
+    asking = asyncio.create_task(producer_id(network, node_id))
+    await asyncio.sleep(after_s)
+    asking.cancel()
+    await asyncio.wait((asking,))
+
+
+@in_virtual_time
+async def test_silent_node_is_asked_last() -> None:
+    network = client_on()
+    asked = asked_nodes(network, 1, 2)
+    await connect(network, 1, 2)
+    network.client.send(1, Ends().request("silent"))
+    await asyncio.sleep(2)
+    for name in ("busy", "very busy"):
+        network.client.send(2, Ends().request(name))
+    await ask_and_give_up(network, after_s=0.1)
+    await network.client.close()
+    assert asked == [2]
+
+
+@in_virtual_time
+async def test_silent_broker_is_not_asked_by_its_bootstrap_address() -> None:
+    """A second connection to the same node would be silent too, and cost the broker a handshake."""
+    network = client_on()
+    network.loop.servers["seed", 9092] = ScriptedBroker
+    network.client.update_nodes(cluster_of(Node(1, "seed", 9092)))
+    await connect(network, 1)
+    await ask_and_give_up(network, after_s=5)
+    await network.client.close()
+    assert len(network.loop.connects) == 1
+
+
+@in_virtual_time
+async def test_request_to_a_throttled_node_waits_for_its_pause() -> None:
+    """It can be reached, and is asked by name because no other has the answer."""
+    network = await connected_client(lambda: ScriptedBroker(gives_ids))
+    began = network.loop.time()
+    network.client.apply_throttle_and_versions(
+        1, CodeResponse(throttle_time_ms=5_000, error_code=0), api=METADATA, now=began
+    )
+    await producer_id(network, 1)
+    await network.client.close()
+    assert network.loop.time() - began == pytest.approx(5, abs=0.1)
+
+
+@in_virtual_time
+async def test_node_0_is_asked_when_it_is_meant() -> None:
+    """And not any broker: it alone coordinates what is asked for."""
+    network = client_on()
+    asked = asked_nodes(network, 0, 1)
+    await connect(network, 0, 1)
+    network.client.send(0, Ends().request("keeps it busy"))
+    await ask_and_give_up(network, after_s=0.1, node_id=0)
+    await network.client.close()
+    assert asked == [0]
+
+
+def who_answered(answer: RawResponse) -> MetadataResponse:
+    return MetadataResponse(answer.node_id, (), ())
+
+
+@in_virtual_time
+async def test_refused_version_ends_a_connection_without_waiters() -> None:
+    """A request on that connection would be refused as well."""
+    network = client_on()
+
+    def give_up_and_refuse(broker: ScriptedBroker, heard: Heard) -> None:
+        asking.cancel()
+        broker.answer(heard, struct.pack(">ihqhB", 0, 35, -1, -1, 0))
+
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(give_up_and_refuse)
+    asking = asyncio.create_task(producer_id(network))
+    await asyncio.sleep(1)
+    closed = network.client.counters.connections_closed
+    await network.client.close()
+    assert closed == 1
+
+
+@in_virtual_time
+async def test_answer_names_the_node_behind_a_bootstrap_connection() -> None:
+    network = client_on()
+
+    def name_and_answer(broker: ScriptedBroker, heard: Heard) -> None:
+        network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
+        broker.answer(heard, b"")
+
+    network.loop.servers["seed", 9092] = lambda: ScriptedBroker(name_and_answer)
+    answer = await network.client.request(INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered)
+    await network.client.close()
+    assert answer.from_node == 5
+
+
+@in_virtual_time
+async def test_only_node_is_connected_again_after_an_idle_close() -> None:
+    """An idle connection was closed; nothing else would wake the waiter."""
+    network = await connected_client(lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"")))
+    network.client.disconnect(1, IdleConnectionError("unused"))  # not noticed yet
+    async with asyncio.timeout(100):
+        answer = await network.client.request(
+            INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered, node_id=1
+        )
+    await network.client.close()
+    assert answer.from_node == 1
+
+
+def agreed(epoch: int, transaction_version: int) -> FinalizedFeatures:
+    return FinalizedFeatures(epoch, {"transaction.version": transaction_version})
+
+
+def test_broker_that_is_behind_takes_nothing_back() -> None:
+    """Transactions would go back to the older protocol, and forth again with the next answer."""
+    features = ClusterFeatures()
+    features.take(agreed(7, 2))
+
+    features.take(agreed(5, 0))
+    assert features.transaction_version == 2
+    features.take(agreed(8, 1))
+    assert features.transaction_version == 1
+
+
+def test_another_cluster_has_its_own_feature_epochs() -> None:
+    """The new node's features replace those of the one before."""
+    features = ClusterFeatures()
+    features.take(agreed(7, 2))
+
+    features.replace(agreed(1, 0))
+
+    assert (features.newest.epoch, features.transaction_version) == (1, 0)

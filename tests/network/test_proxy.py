@@ -19,7 +19,7 @@ from aioproducer.security import Secret
 from aioproducer.testing import CertificateAuthority, FakeCluster
 from tests.fakes.event_loops import LOOPS
 from tests.fakes.proxies import hostile_proxy, working_proxy
-from tests.fakes.tls_server import silent_tls_server
+from tests.fakes.tls_peer import silent_tls_server
 
 ResultT = TypeVar("ResultT")
 

@@ -5,10 +5,9 @@ import asyncio
 from aioproducer._network.metadata_refresher import MetadataSettings
 from aioproducer.cluster import Node, PartitionView
 from aioproducer.records import TopicPartition
-from tests.fakes.metadata_refreshing import ID, Answers, refreshing
-from tests.fakes.network import client_on
+from tests.fakes.network import ID, Answers, client_on, refreshing
 from tests.fakes.scripted_broker import ScriptedBroker
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 from tests.network.test_network_client import cluster_of, producer_id, until
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from aioproducer import Producer
-from aioproducer._network.connection_pool import NodeConnection
 from aioproducer._network.context import NetworkContext, NetworkSettings
+from aioproducer._network.node_connection import NodeConnection
 from aioproducer._network.routes import Routes
 from aioproducer.cluster import Node
 from aioproducer.config import ProducerConfig
@@ -16,8 +16,7 @@ from aioproducer.errors import BrokerConnectionError, ConfigurationError, Config
 from aioproducer.testing import FakeCluster
 from tests.fakes.network import network_context
 from tests.fakes.scripted_broker import ScriptedBroker
-from tests.fakes.virtual_cluster import in_virtual_time
-from tests.fakes.virtual_loop import virtual_loop
+from tests.fakes.virtual_loop import in_virtual_time, virtual_loop
 from tests.fakes.wrong_servers import dead_port
 
 AddressMap = Mapping[str, str] | Callable[[str], str | None]

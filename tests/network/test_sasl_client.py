@@ -5,7 +5,7 @@ import hashlib
 import threading
 
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
-from aioproducer._protocol.sasl.steps import PasswordWanted, SaltedPasswordWanted
+from aioproducer._protocol.sasl_exchange import PasswordWanted, SaltedPasswordWanted
 from aioproducer.security import Secret
 
 

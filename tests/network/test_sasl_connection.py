@@ -2,21 +2,60 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from aioproducer._network.connection import IdleConnectionError
 from aioproducer._network.context import NetworkSettings
+from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
+from aioproducer._network.sasl_client import Password
 from aioproducer.errors import (
     BrokerConnectionError,
     CredentialsError,
 )
 from aioproducer.security import Secret
-from tests.fakes.event_log import EventList
+from tests.fakes.logs import EventList
 from tests.fakes.sasl_broker import HELLO, PLACE, TOKEN, SaslBroker, Secured, authenticated
-from tests.fakes.virtual_cluster import in_virtual_time
-from tests.network.sasl_requests import Requests
+from tests.fakes.virtual_loop import in_virtual_time
+
+
+class Requests:
+    """Sends numbered requests and keeps their ends."""
+
+    def __init__(self, secured: Secured) -> None:
+        self._connection = secured.connection
+        self.ends: list[tuple[int, RequestEnd]] = []
+        self.sent = 0
+
+    def send(self, count: int = 1, *, acks: int = -1) -> list[OutgoingRequest]:
+        requests = [self._numbered(number, acks) for number in range(self.sent, self.sent + count)]
+        self.sent += count
+        for request in requests:
+            self._connection.send(request)
+        return requests
+
+    def _numbered(self, number: int, acks: int) -> OutgoingRequest:
+        return OutgoingRequest(
+            api_key=0,
+            version=99 if acks == 0 else 13,
+            flexible=True,
+            buffers=[number.to_bytes(4, "big")],
+            expects_response=acks != 0,
+            on_end=partial(self._ended, number),
+        )
+
+    def _ended(self, number: int, end: RequestEnd) -> None:
+        self.ends.append((number, end))
+
+    @property
+    def answered(self) -> list[int]:
+        return [number for number, end in self.ends if isinstance(end, Answered)]
+
+    def lost(self) -> dict[int, Lost]:
+        return {number: end for number, end in self.ends if isinstance(end, Lost)}
+
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -25,6 +64,13 @@ async def send_steadily(requests: Requests, seconds: float, *, every_s: float = 
     for _ in range(round(seconds / every_s)):
         requests.send(acks=acks)
         await asyncio.sleep(every_s)
+
+
+async def later(broker: SaslBroker, after_s: float, *, password: Password | None = None) -> tuple[Secured, Requests]:
+    """Authenticate a connection, and wait; a session of ten seconds is due for renewal after 9.5 s."""
+    secured = await authenticated(broker, password)
+    await asyncio.sleep(after_s)
+    return secured, Requests(secured)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -56,9 +102,7 @@ async def test_session_is_renewed_in_the_same_stream(mechanism: str, acks: int) 
 
 @in_virtual_time
 async def test_renewal_of_one_token_holds_nothing() -> None:
-    secured = await authenticated(SaslBroker(10_000, verdict_after_s=0.5))
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
+    secured, requests = await later(SaslBroker(10_000, verdict_after_s=0.5), 9.6)
     requests.send(3)
     await asyncio.sleep(0.01)
 
@@ -70,9 +114,7 @@ async def test_renewal_of_one_token_holds_nothing() -> None:
 
 @in_virtual_time
 async def test_requests_are_held_between_two_tokens_in_order() -> None:
-    secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=0.5))
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
+    secured, requests = await later(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=0.5), 9.6)
     requests.send(3)
     await asyncio.sleep(0.3)
 
@@ -85,9 +127,7 @@ async def test_requests_are_held_between_two_tokens_in_order() -> None:
 
 @in_virtual_time
 async def test_idle_connection_is_authenticated_when_it_is_needed() -> None:
-    secured = await authenticated(SaslBroker(10_000))
-    requests = Requests(secured)
-    await asyncio.sleep(300)
+    secured, requests = await later(SaslBroker(10_000), 300)
     assert secured.broker.sessions == 1
     requests.send()
     await asyncio.sleep(0.01)
@@ -125,10 +165,8 @@ async def test_short_session_is_renewed_at_most_once_a_second(lifetime_ms: int) 
 @in_virtual_time
 async def test_broker_that_finds_it_too_soon_keeps_the_session() -> None:
     broker = SaslBroker(2_000)
-    secured = await authenticated(broker)
-    requests = Requests(secured)
+    _, requests = await later(broker, 1.92)
     broker.too_soon_s = 1.95
-    await asyncio.sleep(1.92)
     requests.send(2)
     await asyncio.sleep(0.01)
     assert broker.crimes == ["too soon"]
@@ -163,10 +201,8 @@ async def test_refused_renewal_leaves_what_is_behind_it_unprocessed() -> None:
 @in_virtual_time
 async def test_requests_without_a_response_wait_for_the_verdict() -> None:
     broker = SaslBroker(10_000, verdict_after_s=0.5)
-    secured = await authenticated(broker)
-    requests = Requests(secured)
+    secured, requests = await later(broker, 9.6)
     broker.passwords = ["another"]
-    await asyncio.sleep(9.6)
     requests.send(3, acks=0)
     await secured.connection.closed
 
@@ -177,10 +213,8 @@ async def test_requests_without_a_response_wait_for_the_verdict() -> None:
 @in_virtual_time
 async def test_broker_that_closes_on_what_follows_is_asked_patiently() -> None:
     broker = SaslBroker(10_000, verdict_after_s=0.1)
-    secured = await authenticated(broker)
+    secured, requests = await later(broker, 9.6)
     broker.closes_on_what_follows = True
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
     requests.send(2)
     await secured.connection.closed
 
@@ -191,10 +225,8 @@ async def test_broker_that_closes_on_what_follows_is_asked_patiently() -> None:
 @in_virtual_time
 async def test_patient_renewal_sends_nothing_before_the_verdict() -> None:
     broker = SaslBroker(10_000, verdict_after_s=0.5)
-    secured = await authenticated(broker)
+    secured, requests = await later(broker, 9.6)
     secured.sasl.be_patient(PLACE)
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
     requests.send(3)
     await asyncio.sleep(0.4)
     assert broker.order[-2:] == [HELLO, TOKEN]
@@ -203,25 +235,27 @@ async def test_patient_renewal_sends_nothing_before_the_verdict() -> None:
     assert requests.answered == [0, 1, 2]
 
 
+def names_of_events(secured: Secured) -> list[str]:
+    log = secured.context.log
+    assert isinstance(log, EventList)
+    return log.names()
+
+
 @pytest.mark.parametrize("serves_what_follows", [False, True])
 @in_virtual_time
 async def test_changed_principal_replaces_the_connection(*, serves_what_follows: bool) -> None:
     """Real brokers answer what is behind the token first, and so out of order."""
     broker = SaslBroker(10_000)
     broker.serves_what_follows = serves_what_follows
-    secured = await authenticated(broker)
+    secured, requests = await later(broker, 9.6)
     broker.says = (58, "Cannot change principals during re-authentication from User.alice: User.bob")
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
     requests.send()
     await secured.connection.closed
 
     assert isinstance(secured.connection.error, IdleConnectionError)
     assert not requests.lost()[0].is_unprocessed  # real brokers may have served it
     assert secured.context.counters.reauthentication_failures == 0
-    log = secured.context.log
-    assert isinstance(log, EventList)
-    assert "principal_changed" in log.names()
+    assert "principal_changed" in names_of_events(secured)
 
 
 def passwords(delay_s: float) -> tuple[Callable[[], Awaitable[str]], list[float]]:
@@ -239,9 +273,7 @@ def passwords(delay_s: float) -> tuple[Callable[[], Awaitable[str]], list[float]
 @in_virtual_time
 async def test_requests_pass_while_the_password_is_asked_for() -> None:
     password, asked = passwords(0.3)
-    secured = await authenticated(SaslBroker(10_000), password)
-    requests = Requests(secured)
-    await asyncio.sleep(9.55)
+    secured, requests = await later(SaslBroker(10_000), 9.55, password=password)
     requests.send(3)
     await asyncio.sleep(0.1)
     assert requests.answered == [0, 1, 2]
@@ -254,9 +286,7 @@ async def test_requests_pass_while_the_password_is_asked_for() -> None:
 @in_virtual_time
 async def test_requests_are_held_when_a_session_ends_before_a_password() -> None:
     password, _ = passwords(5)
-    secured = await authenticated(SaslBroker(10_000), password)
-    requests = Requests(secured)
-    await asyncio.sleep(9.55)
+    secured, requests = await later(SaslBroker(10_000), 9.55, password=password)
     await send_steadily(requests, 3)
     assert len(requests.answered) < 12
     await asyncio.sleep(5)
@@ -269,9 +299,7 @@ async def test_requests_are_held_when_a_session_ends_before_a_password() -> None
 async def test_request_of_the_last_moment_waits_for_the_next_session() -> None:
     """It might arrive behind the end of the session, on which brokers close the connection."""
     password, _ = passwords(1)
-    secured = await authenticated(SaslBroker(10_000), password)
-    requests = Requests(secured)
-    await asyncio.sleep(9.9)
+    secured, requests = await later(SaslBroker(10_000), 9.9, password=password)
     requests.send()
     await asyncio.sleep(0.5)
     assert requests.answered == []
@@ -309,9 +337,9 @@ async def test_session_goes_on_while_there_is_no_password_to_renew_it(mechanism:
     assert secured.broker.crimes == []
     assert secured.broker.sessions == 2
     assert 3 <= len(vault.asked) <= 7
-    log = secured.context.log
-    assert isinstance(log, EventList)
-    assert log.names().count("session_not_renewed") == len(vault.asked) - 2  # the first is a warning, others debug
+    assert (
+        names_of_events(secured).count("session_not_renewed") == len(vault.asked) - 2
+    )  # the first is a warning, others debug
     assert secured.context.counters.reauthentication_failures == len(vault.asked) - 2  # the first and last came
 
 
@@ -365,9 +393,7 @@ async def test_empty_password_file_is_read_again_in_the_session(tmp_path: Path) 
 @in_virtual_time
 async def test_password_that_never_comes_ends_the_connection() -> None:
     password, _ = passwords(1e9)
-    secured = await authenticated(SaslBroker(10_000), password)
-    requests = Requests(secured)
-    await asyncio.sleep(11)
+    secured, requests = await later(SaslBroker(10_000), 11, password=password)
     requests.send(2)
     await secured.connection.closed
 
@@ -435,9 +461,8 @@ async def test_withdrawn_request_is_sent_only_if_it_was_not_held() -> None:
 
 @in_virtual_time
 async def test_retiring_connection_closes_when_its_held_are_withdrawn() -> None:
-    secured = await authenticated(SaslBroker(300))
-    await asyncio.sleep(0.9)
-    held = Requests(secured).send()[0]  # until the broker allows another exchange
+    secured, requests = await later(SaslBroker(300), 0.9)
+    held = requests.send()[0]  # until the broker allows another exchange
     secured.connection.retire(BrokerConnectionError("not needed any more"))
     assert not secured.connection.closed.done()
     secured.connection.withdraw(held)
@@ -446,9 +471,7 @@ async def test_retiring_connection_closes_when_its_held_are_withdrawn() -> None:
 
 @in_virtual_time
 async def test_held_requests_end_when_the_connection_closes() -> None:
-    secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=5))
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
+    secured, requests = await later(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=5), 9.6)
     requests.send(3)
     secured.connection.close(BrokerConnectionError("called off"))
     await secured.connection.closed
@@ -458,9 +481,7 @@ async def test_held_requests_end_when_the_connection_closes() -> None:
 
 @in_virtual_time
 async def test_nothing_is_written_when_the_transport_closes() -> None:
-    secured = await authenticated(SaslBroker(300))
-    requests = Requests(secured)
-    await asyncio.sleep(0.9)
+    secured, requests = await later(SaslBroker(300), 0.9)
     requests.send()  # held, until the broker allows another exchange
     secured.transport.is_closing = lambda: True
     await asyncio.sleep(1)
@@ -471,9 +492,7 @@ async def test_nothing_is_written_when_the_transport_closes() -> None:
 
 @in_virtual_time
 async def test_retired_connection_ends_what_it_holds_first() -> None:
-    secured = await authenticated(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=1))
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
+    secured, requests = await later(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=1), 9.6)
     requests.send(3)
     secured.connection.retire(BrokerConnectionError("no longer needed"))
     await secured.connection.closed
@@ -498,10 +517,8 @@ async def test_exchange_counts_as_no_silence_of_held_requests() -> None:
 
 @in_virtual_time
 async def test_exchange_that_stalls_ends_at_the_request_timeout() -> None:
-    secured = await authenticated(SaslBroker(10_000))
+    secured, requests = await later(SaslBroker(10_000), 9.6)
     secured.broker.verdict_after_s = 1e9
-    requests = Requests(secured)
-    await asyncio.sleep(9.6)
     requests.send()
     await secured.connection.closed
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from aioproducer._network.requests import Lost
 from aioproducer.errors import KafkaError
 from tests.fakes.sasl_broker import PLACE, SaslBroker, Secured
-from tests.fakes.virtual_cluster import ClusterLoop
-from tests.network.sasl_requests import Requests
+from tests.fakes.virtual_loop import ClusterLoop
+from tests.network.test_sasl_connection import Requests
 
 MECHANISMS = st.sampled_from(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 PAUSES = st.lists(st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0, 1.7, 2.5, 60.0]), min_size=1, max_size=40)

@@ -1,4 +1,4 @@
-"""Positions of TLS records in ciphertext of every shape; `test_tls_transport.py` compares them to what is readable."""
+"""Positions of TLS records in ciphertext of every shape; `test_tls.py` compares them to what is readable."""
 
 import pytest
 

@@ -19,7 +19,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 from aioproducer.security._tls_context import TlsRules
 from aioproducer.testing.certificates import Certificate, CertificateAuthority
-from tests.fakes.event_log import EventList
+from tests.fakes.logs import EventList
 from tests.fakes.tls_peer import Inner
 
 OLD, NEW = CertificateAuthority("old"), CertificateAuthority("new")

@@ -13,8 +13,8 @@ from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
 from aioproducer.errors import TokenError
 from aioproducer.security import Token, TokenProvider
-from tests.fakes.event_log import EventList
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.logs import EventList
+from tests.fakes.virtual_loop import in_virtual_time
 
 
 def jwt(lifetime_s: float, now: float) -> str:

@@ -17,11 +17,10 @@ from aioproducer import (
 from aioproducer._accumulator.partition_queue import BatchState
 from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
-from tests.fakes.cluster_elsewhere import cluster_elsewhere
-from tests.fakes.log_capture import LogCapture
-from tests.fakes.producing import producing
+from tests.fakes.logs import LogCapture
+from tests.fakes.producing import cluster_elsewhere, producing
 from tests.fakes.scripted_sender import ScriptedSender
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 

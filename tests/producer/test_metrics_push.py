@@ -22,10 +22,10 @@ from aioproducer._producer.metrics_push import DEFAULT_INTERVAL_S, SHORTEST_PAUS
 from aioproducer._protocol.compression import CompressionType, decompress
 from aioproducer._protocol.telemetry_messages import SubscriptionsResponse
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, MetricsSubscription, Where
-from tests.fakes.log_capture import LogCapture
+from tests.fakes.logs import LogCapture
 from tests.fakes.otlp import Push, decoded
 from tests.fakes.producing import producing
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 SUBSCRIBE, PUSH = Where(api=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS), Where(api=ApiKey.PUSH_TELEMETRY)
 NOTHING = MetricsSubscription(prefixes=(), interval_s=100)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer import HistogramValue, Metric, MetricKind, Producer
-from aioproducer._producer.kafka_metrics import reason_not_read
-from aioproducer._producer.metric_groups import NODE, OWN, PRODUCER, TOPIC
+from aioproducer._producer.metrics import reason_not_read
 from aioproducer._producer.otlp import MetricsEncoder, Readings, telemetry_name
+from aioproducer.metrics import NODE, OWN, PRODUCER, TOPIC
 from aioproducer.testing import FakeCluster
 from tests.fakes.otlp import Push, decoded
 
@@ -152,7 +152,7 @@ def test_prefixes_choose(prefixes: tuple[str, ...], expected: set[str]) -> None:
 
 
 async def test_metrics_are_those_that_kafkas_own_producer_pushes(cluster: FakeCluster) -> None:
-    """Names, kinds and attributes, as a broker has received them; `tests.contracts.record_java_pushes` asks one."""
+    """Names, kinds and attributes, as a broker has received them; `tests.contracts.metrics_receiver` asks one."""
     async with Producer(cluster.bootstrap_servers) as producer:
         await producer.send("orders", b"v")
         push, _ = encode(producer.metrics())

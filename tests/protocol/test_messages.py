@@ -1,7 +1,7 @@
-"""The requests beside Produce: equal to what Kafka's own descriptions make of them, in every version."""
+"""Requests beside Produce as Kafka describes them in every version, and answers: their fields and largest sizes."""
 
 import contextlib
-import importlib
+import datetime as dt
 import struct
 import uuid
 from collections.abc import Callable
@@ -9,22 +9,55 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
-from aioproducer._protocol.api_versions import FinalizedFeatures
 from aioproducer._protocol.messages import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    SMALL_RESPONSE,
     MetadataResponse,
     Node,
+    ProducerIdResponse,
+    TopicView,
     decode_api_versions_response,
     decode_init_producer_id_response,
     decode_metadata_response,
     encode_api_versions_request,
     encode_init_producer_id_request,
     encode_metadata_request,
+    largest_response,
 )
-from aioproducer._protocol.partition_views import NO_EPOCH, PartitionView
+from aioproducer._protocol.partition_views import NO_EPOCH, Partitions, PartitionView
+from aioproducer._protocol.primitives import Response, array_length, unsigned_varint
+from aioproducer._protocol.produce import PartitionResponse, ProduceResponse, largest_produce_response
+from aioproducer._protocol.telemetry_messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from aioproducer._protocol.transaction_admin_messages import (
+    LIST_TRANSACTIONS,
+    MarkersResponse,
+    PartitionProducers,
+    ProducersResponse,
+    TransactionDescription,
+    TransactionsResponse,
+)
+from aioproducer._protocol.transaction_messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
+    CodeResponse,
+    CoordinatorResponse,
+    EndTxnResponse,
+    FetchedOffset,
+    OffsetsResponse,
+    PartitionResult,
+    PartitionsResponse,
+)
 from aioproducer.errors import ProtocolError
 from tests.fakes.scripted_broker import api_versions_body, metadata_body
-from tests.testing.kio_classes import read, written
+from tests.testing.kio_classes import module_of, read, written
 
 ID = uuid.UUID(int=7)
 
@@ -37,8 +70,7 @@ DECODERS: dict[str, Callable[[int, bytes], object]] = {
 
 def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
     """The generated decoder's view of a request; it must take every byte."""
-    kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}"), name)
-    entity = read(kind, data)
+    entity = read(getattr(module_of(message, version, "request"), name), data)
     assert written(entity) == data
     return entity
 
@@ -74,40 +106,24 @@ def test_api_versions_request_is_what_kafka_describes(version: int) -> None:
 
 def metadata_by_kio(version: int) -> bytes:
     """An answer with two nodes and a topic of two partitions, written by the generated encoder."""
-    schema = importlib.import_module(f"kio.schema.metadata.v{version}.response")
-    defaults = importlib.import_module("kio.schema.errors").ErrorCode.none
-    millis = importlib.import_module("datetime").timedelta(milliseconds=5)
-    epoch = {"leader_epoch": 4} if version >= 7 else {}
-    offline = {"offline_replicas": (2,)} if version >= 5 else {}
+    schema = module_of("metadata", version, "response")
+    no_error = {"error_code": ErrorCode.none}
+    newer: dict[str, object] = {"replica_nodes": (1, 2), "isr_nodes": (1,)}
+    newer |= {"leader_epoch": 4} if version >= 7 else {}
+    newer |= {"offline_replicas": (2,)} if version >= 5 else {}
     partitions = tuple(
-        schema.MetadataResponsePartition(
-            error_code=defaults,
-            partition_index=number,
-            leader_id=leader,
-            replica_nodes=(1, 2),
-            isr_nodes=(1,),
-            **epoch,
-            **offline,
-        )
+        schema.MetadataResponsePartition(partition_index=number, leader_id=leader, **no_error, **newer)
         for number, leader in ((1, 2), (0, 1))
     )
     topic_id = {"topic_id": ID} if version >= 10 else {}
-    topic = schema.MetadataResponseTopic(
-        error_code=defaults, name="a", is_internal=False, partitions=partitions, **topic_id
+    topic = schema.MetadataResponseTopic(name="a", is_internal=False, partitions=partitions, **no_error, **topic_id)
+    brokers = (
+        schema.MetadataResponseBroker(node_id=1, host="h1", port=9092, rack="r"),
+        schema.MetadataResponseBroker(node_id=2, host="h2", port=9093, rack=None),
     )
-    error = {"error_code": defaults} if version >= 13 else {}
-    response = schema.MetadataResponse(
-        throttle_time=millis,
-        brokers=(
-            schema.MetadataResponseBroker(node_id=1, host="h1", port=9092, rack="r"),
-            schema.MetadataResponseBroker(node_id=2, host="h2", port=9093, rack=None),
-        ),
-        cluster_id="c",
-        controller_id=2,
-        topics=(topic,),
-        **error,
-    )
-    return written(response)
+    whole = {"throttle_time": dt.timedelta(milliseconds=5), "cluster_id": "c", "controller_id": 2}
+    whole |= no_error if version >= 13 else {}
+    return written(schema.MetadataResponse(brokers=brokers, topics=(topic,), **whole))
 
 
 @pytest.mark.parametrize("version", range(4, 14))
@@ -154,13 +170,6 @@ def test_api_versions_answer_in_the_oldest_shape_is_read() -> None:
     assert (answer.error_code, answer.versions) == (35, {18: (0, 2)})
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_producer_id_answer_is_read(version: int) -> None:
-    payload = struct.pack(">ihqh", 3, 0, 77, 5) + (b"\x00" if version >= 2 else b"")
-
-    assert decode_init_producer_id_response(version, payload) == (3, 0, 77, 5)
-
-
 @given(st.sampled_from(list(DECODERS)), st.integers(4, 5), st.binary(max_size=200))
 @settings(max_examples=500)
 def test_garbage_never_gets_through_as_another_error(message: str, version: int, payload: bytes) -> None:
@@ -197,14 +206,92 @@ def test_node_that_cannot_be_is_known_as_such(node: Node) -> None:
     assert not node.is_valid
 
 
-def test_finalized_features_of_the_cluster_are_read() -> None:
-    tags = b"\x03" + b"\x00\x01\x01" + b"\x01\x08" + (9).to_bytes(8, "big")
-    tags += b"\x02\x1a\x02\x14transaction.version" + b"\x00\x02\x00\x02\x00"
-    body = api_versions_body(((0, 3, 13),))
-    assert body.endswith(b"\x00")
+@pytest.mark.parametrize(
+    "value, encoded",
+    [(0, b"\x00"), (127, b"\x7f"), (128, b"\x80\x01"), (16_384, b"\x80\x80\x01"), (2**32 - 1, b"\xff\xff\xff\xff\x0f")],
+)
+def test_number_takes_a_byte_for_each_seven_bits(value: int, encoded: bytes) -> None:
+    """On both sides of each step; an array's length is written plus one."""
+    assert unsigned_varint(value) == encoded
+    assert array_length(value - 1, flexible=True) == encoded
 
-    answer = decode_api_versions_response(4, body[:-1] + tags)
 
-    assert (answer.features_epoch, dict(answer.features)) == (9, {"transaction.version": 2})
-    assert FinalizedFeatures(9, answer.features).transaction_version == 2
-    assert FinalizedFeatures().transaction_version == 0
+@pytest.mark.parametrize("value", [-1, -128])
+def test_number_below_zero_is_a_defect_and_no_other_number(value: int) -> None:
+    """A table indexed by a negative number would write a wrong frame."""
+    with pytest.raises(ValueError, match="byte"):
+        unsigned_varint(value)
+    with pytest.raises(ValueError, match="byte"):
+        array_length(value - 1, flexible=True)
+
+
+NONE = Partitions.undescribed(0)
+ODD = 35
+PAUSE_MS = 7
+
+
+def refused_partition(partition: int, code: int) -> PartitionResponse:
+    return PartitionResponse("t", None, partition, code, -1, -1, -1, (), None, -1, -1)
+
+
+ANSWERS: tuple[Response, ...] = (
+    MetadataResponse(1, (), (), error_code=ODD, throttle_time_ms=PAUSE_MS),
+    MetadataResponse(
+        1, (), (TopicView("a", bytes(16), NONE), TopicView("t", bytes(16), NONE, ODD)), throttle_time_ms=PAUSE_MS
+    ),
+    ProducerIdResponse(PAUSE_MS, ODD, -1, -1),
+    ProduceResponse(PAUSE_MS, [refused_partition(0, 0), refused_partition(1, ODD)], {}),
+    CoordinatorResponse(PAUSE_MS, ODD, -1, "", -1),
+    PartitionsResponse(PAUSE_MS, [PartitionResult("t", 0, 0), PartitionResult("t", 1, ODD)]),
+    CodeResponse(PAUSE_MS, ODD),
+    EndTxnResponse(PAUSE_MS, ODD),
+    OffsetsResponse(PAUSE_MS, ODD, []),
+    OffsetsResponse(PAUSE_MS, 0, [FetchedOffset("t", 0, 5, "", 0), FetchedOffset("t", 1, -1, "", ODD)]),
+    TransactionsResponse(ODD, [], [], PAUSE_MS),
+    TransactionDescription(ODD, "id", "", 0, -1, -1, -1, [], PAUSE_MS),
+    ProducersResponse(PAUSE_MS, [PartitionProducers("t", 0, ODD, [])]),
+    MarkersResponse([0, ODD], PAUSE_MS),
+)
+
+
+@pytest.mark.parametrize(
+    "answer", ANSWERS, ids=[f"{number}-{type(each).__name__}" for number, each in enumerate(ANSWERS)]
+)
+def test_answer_reports_its_pause_and_each_of_its_codes(answer: Response) -> None:
+    assert answer.throttle_time_ms == PAUSE_MS
+    assert ODD in answer.error_codes
+
+
+@pytest.mark.parametrize("api", [API_VERSIONS, METADATA, LIST_TRANSACTIONS])
+def test_answers_that_do_not_depend_on_the_request(api: object) -> None:
+    """ApiVersions is small before the broker is known; a description of the cluster has any size."""
+    limit = largest_response(api.key, 1_000_000)  # type: ignore[attr-defined]  # an Api
+
+    assert limit == (SMALL_RESPONSE if api is API_VERSIONS else None)
+
+
+@pytest.mark.parametrize(
+    "api", [INIT_PRODUCER_ID, FIND_COORDINATOR, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT]
+)
+def test_answers_that_name_what_the_request_names(api: object) -> None:
+    """A partition takes four bytes of the request, and six of the answer."""
+    assert largest_response(api.key, 4_000) == SMALL_RESPONSE + 256_000  # type: ignore[attr-defined]  # an Api
+
+
+def test_answer_with_committed_offsets_has_their_metadata() -> None:
+    """Up to 4 KiB for each of the four bytes that a partition takes."""
+    limit = largest_response(OFFSET_FETCH.key, 4_000)
+
+    assert limit is not None
+    assert limit > 1_000 * 4_096
+
+
+def test_answers_to_telemetry_are_small() -> None:
+    """A list of prefixes that operators have typed, however large the push was."""
+    assert largest_response(GET_TELEMETRY_SUBSCRIPTIONS.key, 30) == SMALL_RESPONSE + 30 * 64
+    assert largest_response(PUSH_TELEMETRY.key, 1_000_000) == SMALL_RESPONSE
+
+
+def test_answer_to_produce_has_a_reason_for_each_record() -> None:
+    assert largest_produce_response(1, 0) < 2 * SMALL_RESPONSE
+    assert largest_produce_response(2, 10_000) > 10_000 * 1_000

@@ -7,12 +7,6 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from aioproducer._protocol.offset_messages import (
-    FetchedOffset,
-    OffsetsResponse,
-    decode_offset_fetch_response,
-    encode_offset_fetch_request,
-)
 from aioproducer._protocol.transaction_admin_messages import (
     ActiveProducer,
     ListedTransaction,
@@ -29,6 +23,12 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_describe_transactions_request,
     encode_list_transactions_request,
     encode_write_txn_markers_request,
+)
+from aioproducer._protocol.transaction_messages import (
+    FetchedOffset,
+    OffsetsResponse,
+    decode_offset_fetch_response,
+    encode_offset_fetch_request,
 )
 from aioproducer.errors import ProtocolError
 from tests.testing.kio_classes import module_of, read, written
@@ -106,13 +106,10 @@ def test_list_transactions_answer(version: int) -> None:
     assert answer == TransactionsResponse(0, ["Odd"], [ListedTransaction("t-1", 4000, "Ongoing")])
 
 
-def test_describe_transactions() -> None:
-    data = encode_describe_transactions_request(["t-1", "t-2"])
-    made = module_of("describe_transactions", 0, "response")
-    topics = (made.TopicData(topic="a", partitions=(0, 2)), made.TopicData(topic="b", partitions=(7,)))
-    open_one = made.TransactionState(
+def described_state(transactional_id: str, *topics: object) -> object:
+    return module_of("describe_transactions", 0, "response").TransactionState(
         error_code=ErrorCode.none,
-        transactional_id="t-1",
+        transactional_id=transactional_id,
         transaction_state="Ongoing",
         transaction_timeout=dt.timedelta(seconds=60),
         transaction_start_time=dt.datetime.fromtimestamp(1_700_000_000, dt.UTC),
@@ -120,53 +117,41 @@ def test_describe_transactions() -> None:
         producer_epoch=3,
         topics=topics,
     )
-    answer = made.DescribeTransactionsResponse(throttle_time=NO_TIME, transaction_states=(open_one,))
 
-    described = decode_describe_transactions_response(written(answer), transactional_id="t-1")
+
+def test_describe_transactions_request() -> None:
+    data = encode_describe_transactions_request(["t-1", "t-2"])
 
     entity = read(module_of("describe_transactions", 0, "request").DescribeTransactionsRequest, data)
+
     assert entity.transactional_ids == ("t-1", "t-2")
-    partitions = [("a", 0), ("a", 2), ("b", 7)]
-    assert described == TransactionDescription(0, "t-1", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, partitions)
 
 
-def test_describe_one_transaction() -> None:
+def test_describe_transactions_answer() -> None:
     made = module_of("describe_transactions", 0, "response")
-    state = partial(
-        made.TransactionState,
-        error_code=ErrorCode.none,
-        transaction_state="Ongoing",
-        transaction_timeout=dt.timedelta(seconds=60),
-        transaction_start_time=dt.datetime.fromtimestamp(1_700_000_000, dt.UTC),
-        producer_id=4000,
-        producer_epoch=3,
-        topics=(),
+    topics = (made.TopicData(topic="a", partitions=(0, 2)), made.TopicData(topic="b", partitions=(7,)))
+    states = (described_state("t-1"), described_state("t-2", *topics))
+    answer = written(
+        made.DescribeTransactionsResponse(throttle_time=dt.timedelta(milliseconds=70), transaction_states=states)
     )
-    states = (state(transactional_id="t-1"), state(transactional_id="t-2"))
-    answer = made.DescribeTransactionsResponse(throttle_time=dt.timedelta(milliseconds=70), transaction_states=states)
 
-    described = decode_describe_transactions_response(written(answer), transactional_id="t-2")
+    described = decode_describe_transactions_response(answer, transactional_id="t-2")
 
-    expected = TransactionDescription(0, "t-2", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, [], throttle_time_ms=70)
-    assert described == expected
-    everything = decode_all_descriptions(written(answer))
+    assert described == TransactionDescription(
+        0, "t-2", "Ongoing", 60_000, 1_700_000_000_000, 4000, 3, [("a", 0), ("a", 2), ("b", 7)], throttle_time_ms=70
+    )
+    everything = decode_all_descriptions(answer)
     assert [each.transactional_id for each in everything.transactions] == ["t-1", "t-2"]
     assert (everything.throttle_time_ms, everything.error_codes) == (70, [0, 0])
     with pytest.raises(ProtocolError, match="says nothing of 't-3'"):
-        decode_describe_transactions_response(written(answer), transactional_id="t-3")
+        decode_describe_transactions_response(answer, transactional_id="t-3")
 
 
 def test_describe_producers() -> None:
     data = encode_describe_producers_request(PARTITIONS)
     made = module_of("describe_producers", 0, "response")
-    producer = made.ProducerState(
-        producer_id=4000,
-        producer_epoch=3,
-        last_sequence=9,
-        last_timestamp=1_700_000_000_000,
-        coordinator_epoch=2,
-        current_txn_start_offset=17,
-    )
+    of_producer = {"producer_id": 4000, "producer_epoch": 3, "last_sequence": 9, "last_timestamp": 1_700_000_000_000}
+    producer = made.ProducerState(**of_producer, coordinator_epoch=2, current_txn_start_offset=17)
     partition = made.PartitionResponse
     partitions = (
         partition(partition_index=0, error_code=ErrorCode.none, error_message=None, active_producers=(producer,)),

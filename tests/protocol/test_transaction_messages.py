@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime as dt
-import importlib
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 
+from aioproducer._protocol.api_versions import FinalizedFeatures
 from aioproducer._protocol.messages import (
     API_VERSIONS,
     INIT_PRODUCER_ID,
@@ -19,16 +19,12 @@ from aioproducer._protocol.messages import (
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer._protocol.offset_messages import (
-    TXN_OFFSET_COMMIT,
-    decode_txn_offset_commit_response,
-    encode_txn_offset_commit_request,
-)
 from aioproducer._protocol.transaction_messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FIND_COORDINATOR,
+    TXN_OFFSET_COMMIT,
     CodeResponse,
     CoordinatorType,
     EndTxnResponse,
@@ -39,15 +35,17 @@ from aioproducer._protocol.transaction_messages import (
     decode_end_txn_response,
     decode_find_coordinator_response,
     decode_find_coordinators_response,
+    decode_txn_offset_commit_response,
     encode_add_offsets_request,
     encode_add_partitions_request,
     encode_end_txn_request,
     encode_find_coordinator_request,
     encode_find_coordinators_request,
+    encode_txn_offset_commit_request,
 )
 from aioproducer.errors import ProtocolError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from tests.testing.kio_classes import read, written
+from tests.testing.kio_classes import module_of, read, written
 
 IDENTITY = TransactionIdentity("billing-1", 2**40, 7)
 FIVE_MS = dt.timedelta(milliseconds=5)
@@ -62,19 +60,28 @@ def named(case: object) -> str | None:
     return case.name if isinstance(case, Api) else None
 
 
-def read_by_kio(message: str, name: str, *, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
+def class_name(message: str, kind: str) -> str:
+    """`find_coordinator` and `Request` are `FindCoordinatorRequest`."""
+    return "".join(part.capitalize() for part in message.split("_")) + kind
+
+
+def read_by_kio(message: str, version: int, data: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN201
     """The generated decoder's view of a request; it must take every byte, and write the same again."""
-    kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}.request"), name)
-    entity = read(kind, data)
+    entity = read(getattr(module_of(message, version, "request"), class_name(message, "Request")), data)
     assert written(entity) == data
     return entity
 
 
 def made_by_kio(message: str, name: str, version: int, /, **fields: object) -> object:
     """A structure of an answer, with those of the fields that this version has."""
-    kind = getattr(importlib.import_module(f"kio.schema.{message}.v{version}.response"), name)
+    kind = getattr(module_of(message, version, "response"), name)
+    fields = {"error_code": KioErrorCode.none, "error_message": None} | fields
     there = {each.name for each in dataclasses.fields(kind)}
     return kind(**{field: value for field, value in fields.items() if field in there})
+
+
+def answer_by_kio(message: str, version: int, /, **fields: object) -> bytes:
+    return written(made_by_kio(message, class_name(message, "Response"), version, throttle_time=FIVE_MS, **fields))
 
 
 @pytest.mark.parametrize("kind", list(CoordinatorType), ids=lambda kind: kind.name)
@@ -82,7 +89,7 @@ def made_by_kio(message: str, name: str, version: int, /, **fields: object) -> o
 def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: CoordinatorType) -> None:
     data = encode_find_coordinator_request(version, "billing-1", kind)
 
-    entity = read_by_kio("find_coordinator", "FindCoordinatorRequest", version=version, data=data)
+    entity = read_by_kio("find_coordinator", version, data)
 
     assert (entity.coordinator_keys if version >= 4 else (entity.key,)) == ("billing-1",)
     assert version == 0 or entity.key_type == kind
@@ -91,57 +98,30 @@ def test_find_coordinator_request_is_what_kafka_describes(version: int, kind: Co
 @pytest.mark.parametrize("version", range(4, 7))
 def test_several_coordinators_are_found_at_once(version: int) -> None:
     data = encode_find_coordinators_request(["a", "b"], CoordinatorType.TRANSACTION)
-    entity = read_by_kio("find_coordinator", "FindCoordinatorRequest", version=version, data=data)
+    entity = read_by_kio("find_coordinator", version, data)
     assert (entity.coordinator_keys, entity.key_type) == (("a", "b"), CoordinatorType.TRANSACTION)
 
-    place = {"host": "h", "port": 9092, "error_message": None}
-    coordinators = (
+    places = (("a", 1, KioErrorCode.none), ("b", -1, KioErrorCode.coordinator_not_available))
+    coordinators = tuple(
         made_by_kio(
-            "find_coordinator", "Coordinator", version, key="a", node_id=1, error_code=KioErrorCode.none, **place
-        ),
-        made_by_kio(
-            "find_coordinator",
-            "Coordinator",
-            version,
-            key="b",
-            node_id=-1,
-            error_code=KioErrorCode.coordinator_not_available,
-            **place,
-        ),
-    )
-    found = decode_find_coordinators_response(
-        written(
-            made_by_kio(
-                "find_coordinator",
-                "FindCoordinatorResponse",
-                version,
-                throttle_time=FIVE_MS,
-                coordinators=coordinators,
-            )
+            "find_coordinator", "Coordinator", version, key=key, node_id=node_id, host="h", port=9092, error_code=code
         )
+        for key, node_id, code in places
     )
+    found = decode_find_coordinators_response(answer_by_kio("find_coordinator", version, coordinators=coordinators))
     assert found.coordinators == {"a": (5, 0, 1, "h", 9092), "b": (5, 15, -1, "h", 9092)}
     assert (found.throttle_time_ms, found.error_codes) == (5, [0, 15])
 
 
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator_answer_is_read(version: int) -> None:
-    place = {"node_id": 3, "host": "h", "port": 9092, "error_code": KioErrorCode.none, "error_message": "no reason"}
+    place = {"node_id": 3, "host": "h", "port": 9092, "error_message": "no reason"}
     coordinators = tuple(
         made_by_kio("find_coordinator", "Coordinator", version, key=key, **(place | {"node_id": node_id}))
         for key, node_id in (("other", 1), ("billing-1", 3))
         if version >= 4
     )
-    data = written(
-        made_by_kio(
-            "find_coordinator",
-            "FindCoordinatorResponse",
-            version,
-            throttle_time=FIVE_MS,
-            coordinators=coordinators,
-            **place,
-        )
-    )
+    data = answer_by_kio("find_coordinator", version, coordinators=coordinators, **place)
 
     answer = decode_find_coordinator_response(version, data, key="billing-1")
 
@@ -150,22 +130,8 @@ def test_find_coordinator_answer_is_read(version: int) -> None:
 
 def test_find_coordinator_answer_without_the_key_is_refused() -> None:
     """Else the response to one request would be taken for that to another."""
-    coordinator = made_by_kio(
-        "find_coordinator",
-        "Coordinator",
-        4,
-        key="other",
-        node_id=1,
-        host="h",
-        port=1,
-        error_code=KioErrorCode.none,
-        error_message=None,
-    )
-    data = written(
-        made_by_kio(
-            "find_coordinator", "FindCoordinatorResponse", 4, throttle_time=FIVE_MS, coordinators=(coordinator,)
-        )
-    )
+    coordinator = made_by_kio("find_coordinator", "Coordinator", 4, key="other", node_id=1, host="h", port=1)
+    data = answer_by_kio("find_coordinator", 4, coordinators=(coordinator,))
 
     with pytest.raises(ProtocolError, match="it says nothing of 'billing-1'"):
         decode_find_coordinator_response(4, data, key="billing-1")
@@ -177,7 +143,7 @@ def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
         version, transactional_id="billing-1", transaction_timeout_ms=60_000, producer_id=77, producer_epoch=5
     )
 
-    entity = read_by_kio("init_producer_id", "InitProducerIdRequest", version=version, data=data)
+    entity = read_by_kio("init_producer_id", version, data)
 
     assert (entity.transactional_id, entity.transaction_timeout) == ("billing-1", dt.timedelta(minutes=1))
     assert version < 3 or (entity.producer_id, entity.producer_epoch) == (77, 5)
@@ -185,19 +151,8 @@ def test_transactional_init_producer_id_matches_kafka(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(7))
 def test_init_producer_id_answer_is_read(version: int) -> None:
-    data = written(
-        made_by_kio(
-            "init_producer_id",
-            "InitProducerIdResponse",
-            version,
-            throttle_time=FIVE_MS,
-            error_code=KioErrorCode.none,
-            producer_id=77,
-            producer_epoch=6,
-            ongoing_txn_producer_id=88,
-            ongoing_txn_producer_epoch=9,
-        )
-    )
+    ongoing = {"ongoing_txn_producer_id": 88, "ongoing_txn_producer_epoch": 9}
+    data = answer_by_kio("init_producer_id", version, producer_id=77, producer_epoch=6, **ongoing)
 
     assert decode_init_producer_id_response(version, data) == (5, 0, 77, 6)
 
@@ -207,7 +162,7 @@ def test_add_partitions_request_is_what_kafka_describes(version: int) -> None:
     partitions = [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)]
     data = encode_add_partitions_request(version, IDENTITY, partitions)
 
-    entity = read_by_kio("add_partitions_to_txn", "AddPartitionsToTxnRequest", version=version, data=data)
+    entity = read_by_kio("add_partitions_to_txn", version, data)
 
     topics = entity.v3_and_below_topics
     assert [(topic.name, topic.partitions) for topic in topics] == [("a", (1, 2)), ("b", (0,))]
@@ -217,28 +172,15 @@ def test_add_partitions_request_is_what_kafka_describes(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_answer_is_read(version: int) -> None:
-    results = [
+    message = "add_partitions_to_txn"
+    results = tuple(
         made_by_kio(
-            "add_partitions_to_txn",
-            "AddPartitionsToTxnPartitionResult",
-            version,
-            partition_index=number,
-            partition_error_code=code,
+            message, "AddPartitionsToTxnPartitionResult", version, partition_index=number, partition_error_code=code
         )
         for number, code in ((1, KioErrorCode.none), (2, KioErrorCode.topic_authorization_failed))
-    ]
-    topic = made_by_kio(
-        "add_partitions_to_txn", "AddPartitionsToTxnTopicResult", version, name="a", results_by_partition=tuple(results)
     )
-    data = written(
-        made_by_kio(
-            "add_partitions_to_txn",
-            "AddPartitionsToTxnResponse",
-            version,
-            throttle_time=FIVE_MS,
-            results_by_topic_v3_and_below=(topic,),
-        )
-    )
+    topic = made_by_kio(message, "AddPartitionsToTxnTopicResult", version, name="a", results_by_partition=results)
+    data = answer_by_kio(message, version, results_by_topic_v3_and_below=(topic,))
 
     assert decode_add_partitions_response(version, data) == (5, [PartitionResult("a", 1, 0), ("a", 2, 29)])
 
@@ -246,38 +188,27 @@ def test_add_partitions_answer_is_read(version: int) -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_add_offsets_request_and_answer_are_what_kafka_describes(version: int) -> None:
     data = encode_add_offsets_request(version, IDENTITY, "readers")
-    code = KioErrorCode.group_authorization_failed
-    answer = made_by_kio(
-        "add_offsets_to_txn", "AddOffsetsToTxnResponse", version, throttle_time=FIVE_MS, error_code=code
-    )
+    answer = answer_by_kio("add_offsets_to_txn", version, error_code=KioErrorCode.group_authorization_failed)
 
-    entity = read_by_kio("add_offsets_to_txn", "AddOffsetsToTxnRequest", version=version, data=data)
+    entity = read_by_kio("add_offsets_to_txn", version, data)
 
     assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
     assert entity.group_id == "readers"
-    assert decode_add_offsets_response(version, written(answer)) == CodeResponse(5, 30)
+    assert decode_add_offsets_response(version, answer) == CodeResponse(5, 30)
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("version", range(6))
 def test_end_txn_request_and_answer_are_what_kafka_describes(version: int, is_commit: bool) -> None:  # noqa: FBT001
     data = encode_end_txn_request(version, IDENTITY, is_commit=is_commit)
-    answer = made_by_kio(
-        "end_txn",
-        "EndTxnResponse",
-        version,
-        throttle_time=FIVE_MS,
-        error_code=KioErrorCode.none,
-        producer_id=77,
-        producer_epoch=8,
-    )
+    answer = answer_by_kio("end_txn", version, producer_id=77, producer_epoch=8)
 
-    entity = read_by_kio("end_txn", "EndTxnRequest", version=version, data=data)
+    entity = read_by_kio("end_txn", version, data)
 
     assert (entity.transactional_id, entity.producer_id, entity.producer_epoch) == IDENTITY
     assert entity.committed is is_commit
     expected = EndTxnResponse(5, 0, 77, 8) if version >= 5 else EndTxnResponse(5, 0)
-    assert decode_end_txn_response(version, written(answer)) == expected
+    assert decode_end_txn_response(version, answer) == expected
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -291,7 +222,7 @@ def test_txn_offset_commit_request_is_what_kafka_describes(version: int) -> None
     member = ConsumerGroupMetadata("readers", 4, "member-1", "static-1")
     data = encode_txn_offset_commit_request(version, identity=IDENTITY, member=member, offsets=offsets)
 
-    entity = read_by_kio("txn_offset_commit", "TxnOffsetCommitRequest", version=version, data=data)
+    entity = read_by_kio("txn_offset_commit", version, data)
 
     found = {
         (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_metadata)
@@ -312,41 +243,24 @@ def test_member_without_an_instance_id_names_none(version: int) -> None:
     offsets = {TopicPartition("a", 1): OffsetAndMetadata(2**40)}
     data = encode_txn_offset_commit_request(version, identity=IDENTITY, member=member, offsets=offsets)
 
-    entity = read_by_kio("txn_offset_commit", "TxnOffsetCommitRequest", version=version, data=data)
+    entity = read_by_kio("txn_offset_commit", version, data)
 
     assert (entity.member_id, entity.group_instance_id) == ("member-1", None)
 
 
 @pytest.mark.parametrize("version", range(6))
 def test_txn_offset_commit_answer_is_read(version: int) -> None:
-    partition = made_by_kio(
-        "txn_offset_commit",
-        "TxnOffsetCommitResponsePartition",
-        version,
-        partition_index=1,
-        error_code=KioErrorCode.illegal_generation,
-    )
-    topic = made_by_kio("txn_offset_commit", "TxnOffsetCommitResponseTopic", version, name="a", partitions=(partition,))
-    data = written(
-        made_by_kio("txn_offset_commit", "TxnOffsetCommitResponse", version, throttle_time=FIVE_MS, topics=(topic,))
-    )
+    message, code = "txn_offset_commit", KioErrorCode.illegal_generation
+    partition = made_by_kio(message, "TxnOffsetCommitResponsePartition", version, partition_index=1, error_code=code)
+    topic = made_by_kio(message, "TxnOffsetCommitResponseTopic", version, name="a", partitions=(partition,))
+    data = answer_by_kio(message, version, topics=(topic,))
 
     assert decode_txn_offset_commit_response(version, data) == (5, [PartitionResult("a", 1, 22)])
 
 
 def features_by_kio(version: int, **features: object) -> bytes:
-    return written(
-        made_by_kio(
-            "api_versions",
-            "ApiVersionsResponse",
-            version,
-            error_code=KioErrorCode.none,
-            api_keys=(),
-            throttle_time=FIVE_MS,
-            supported_features=(),
-            zk_migration_ready=False,
-            **features,
-        )
+    return answer_by_kio(
+        "api_versions", version, api_keys=(), supported_features=(), zk_migration_ready=False, **features
     )
 
 
@@ -363,6 +277,8 @@ def test_finalized_features_are_read(version: int) -> None:
     answer = decode_api_versions_response(version, data)
 
     assert (answer.features_epoch, answer.features) == (12, {"metadata.version": 29, "transaction.version": 2})
+    assert FinalizedFeatures(12, answer.features).transaction_version == 2
+    assert FinalizedFeatures().transaction_version == 0
 
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.max_version + 1))

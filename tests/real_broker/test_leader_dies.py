@@ -7,26 +7,11 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing.kafka import KafkaCluster
+from tests.contracts.clients import read
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 RECORDS = 20_000
-READ_TIMEOUT_S = 30
-
-
-async def read(kafka: KafkaCluster, topic: str, count: int) -> list[bytes]:
-    place = aiokafka.TopicPartition(topic, 0)
-    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest")
-    consumer.assign([place])
-    await consumer.start()
-    try:
-        found: list[bytes] = []
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            while len(found) < count:
-                found += [record.value for record in (await consumer.getmany(place, timeout_ms=1000)).get(place, [])]
-    finally:
-        await consumer.stop()
-    return found
 
 
 async def leader_of(producer: Producer, kafka: KafkaCluster, topic: str, *, partition: int = 0) -> int:
@@ -58,7 +43,7 @@ async def test_no_record_is_lost_doubled_or_out_of_place(three_kafka_nodes: Kafk
         retried = producer.statistics().records_retried
 
     await (kafka.restart(leader) if how == "killed" else asyncio.to_thread(kafka.resume, leader))
-    written = await read(kafka, topic, RECORDS + 1)
+    written = await asyncio.to_thread(read, kafka.bootstrap_servers, topic, "read_committed")
     assert written == [b"first", *(b"%d" % number for number in range(RECORDS))]
     assert retried > 0
 

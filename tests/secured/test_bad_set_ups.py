@@ -1,24 +1,28 @@
-"""Wrong set-ups of a producer: the error of its start, the same on embedded and real brokers, and nothing is harmed."""
+"""Wrong set-ups, bad certificates and broken networks: which error names them, on embedded and real brokers."""
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
 from aioproducer import (
+    AuthenticationError,
     CredentialsError,
-    TlsError,
+    DeliveryTimeoutError,
+    KafkaError,
     TlsRefusedError,
     TlsVerificationError,
     TokenError,
     UnsupportedMechanismError,
     WrongListenerError,
 )
-from aioproducer.errors import KafkaError
-from aioproducer.testing import CertificateAuthority, unsecured_token
+from aioproducer.testing import Certificate, CertificateAuthority, ClusterSecurity, FakeCluster, unsecured_token
+from aioproducer.testing.kafka import KafkaCluster
+from tests.fakes.proxies import hostile_proxy, working_proxy
 from tests.secured.ways import SECURITY, Options, Place, deliver, producer_of
 
 Wrong: TypeAlias = Callable[[Place, Path], Options]
@@ -113,7 +117,9 @@ CASES: Mapping[str, Case] = {
         UnsupportedMechanismError,
         ("PLAIN", "OAUTHBEARER", "sasl_mechanism"),
     ),
-    "37 plaintext to TLS": Case(at_listener("SSL", ("PLAINTEXT", "")), TlsError, ("security_protocol",), TLS),
+    "37 plaintext to TLS": Case(
+        at_listener("SSL", ("PLAINTEXT", "")), TlsRefusedError, ("set security_protocol to 'SSL'",), TLS
+    ),
     "38 TLS to plaintext": Case(at_listener("PLAINTEXT", TLS), TlsRefusedError, ("without TLS",), TLS),
     "38 TLS to SASL": Case(at_listener("SASL_PLAINTEXT", SCRAM), TlsRefusedError, ("without TLS",)),
     "39 no SASL to SASL": Case(
@@ -138,7 +144,7 @@ CASES: Mapping[str, Case] = {
         at_name("127.0.0.2"), TlsVerificationError, ("is not for '127.0.0.2'; it is for localhost",), TLS
     ),
     "45 no client certificate": Case(
-        without_client_certificate, TlsRefusedError, ("ssl_keystore_location",), ("MTLS", "")
+        without_client_certificate, TlsRefusedError, ("give ssl_keystore_location",), ("MTLS", "")
     ),
     "45 expired": Case(
         with_file("ssl_keystore_location", lambda: client_certificate(is_expired=True), "MTLS"),
@@ -149,7 +155,7 @@ CASES: Mapping[str, Case] = {
     "45 another CA": Case(
         with_file("ssl_keystore_location", lambda: client_certificate(OTHER), "MTLS"),
         TlsRefusedError,
-        ("our certificate", "ssl_keystore_location"),
+        ("it does not accept our certificate", "ssl_keystore_location"),
         ("MTLS", ""),
     ),
     "47 expired token": Case(
@@ -165,7 +171,7 @@ CASES: Mapping[str, Case] = {
     "48 hangs": Case(without_tokens, TokenError, ("sasl_token_provider has not returned a token within 0.2 s",)),
     "48 nothing": Case(with_token(None), TokenError, ("sasl_token_provider", "None")),
 }
-"""By the row of the table of bad set-ups; those of certificates of brokers, and of networks, have other files."""
+"""By the row of the table of bad set-ups; those of certificates of brokers, and of networks, follow below."""
 
 
 @pytest.mark.slow
@@ -181,3 +187,138 @@ async def test_wrong_set_up_is_the_error_of_start(place: Place, name: str, tmp_p
     assert [word for word in case.words if word not in text] == [], text
     assert "alice-secret" not in text
     await deliver(place.client_options(*case.right))
+
+
+AUTHORITY = CertificateAuthority("of bad certificates")
+BAD: dict[str, tuple[Callable[[], Certificate], str]] = {
+    "expired": (lambda: AUTHORITY.issue(begins=-2 * HOUR, ends=-HOUR), "has expired: the cluster needs a new one"),
+    "not valid yet": (lambda: AUTHORITY.issue(begins=HOUR, ends=2 * HOUR), "is not valid yet: look at its notBefore"),
+    "for clients": (lambda: AUTHORITY.issue(usage=("client",)), "the cluster needs one with serverAuth"),
+}
+"""What is wrong with a broker's certificate, how it is made, and what the error says."""
+KINDS = ["fake", *(pytest.param(version, marks=pytest.mark.kafka) for version in ("3.9.1", "4.3.1"))]
+
+
+def cluster_of(kind: str, certificate: Certificate) -> Place:
+    """Return a cluster with a certificate of its own, which speaks an old version of TLS alone."""
+    asked = ClusterSecurity(
+        authority=AUTHORITY, broker_certificate=certificate, tls_versions=("TLSv1.2",), listeners=("SSL",)
+    )
+    return FakeCluster(1, security=asked) if kind == "fake" else KafkaCluster(kind, security=asked)
+
+
+async def failure_at_start(options: Options) -> KafkaError:
+    producer = producer_of(options, max_block_ms=30_000)
+    with pytest.raises(KafkaError) as caught:
+        await producer.start()
+    await producer.close()
+    return caught.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_bad_certificate_is_named_and_a_right_one_works(kind: str, name: str) -> None:
+    make, words = BAD[name]
+    async with cluster_of(kind, make()) as place:
+        error = await failure_at_start(place.client_options("SSL"))
+        if isinstance(place, FakeCluster):  # running brokers of Kafka refuse a certificate after such a one
+            place.change_certificate(AUTHORITY.issue())
+            await deliver(place.client_options("SSL"))
+        await deliver({"bootstrap_servers": place.bootstrap_servers})
+
+    assert isinstance(error, TlsVerificationError)
+    assert words in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+async def test_version_that_brokers_do_not_speak_names_the_option(kind: str) -> None:
+    """That of TLS 1.1, which Java does not speak any more, has the same alert."""
+    async with cluster_of(kind, AUTHORITY.issue()) as place:
+        options = place.client_options("SSL")
+        error = await failure_at_start(options | {"ssl_enabled_protocols": "TLSv1.3"})
+        await deliver(options)
+
+    assert isinstance(error, TlsRefusedError)
+    assert "see ssl_enabled_protocols" in str(error)
+
+
+@pytest.mark.slow
+async def test_records_end_with_the_refusal_of_a_revoked_certificate() -> None:
+    async with FakeCluster(1, topics={"orders": 1}, security=ClusterSecurity()) as cluster:
+        options = cluster.client_options("MTLS")
+        times = {"request_timeout_ms": 500, "delivery_timeout_ms": 1_000, "connections_max_idle_ms": 100}
+        async with producer_of(options, **times) as producer:
+            await producer.send_and_wait("orders", b"first")
+            cluster.change_certificate(trusted=AUTHORITY.certificate)
+            await asyncio.sleep(0.5)  # until the connection is closed as idle
+            with pytest.raises(DeliveryTimeoutError) as late:
+                await producer.send_and_wait("orders", b"late")
+            cluster.change_certificate(trusted=cluster.security.authority.certificate)
+            await asyncio.sleep(3)  # the pause after refusals
+            await producer.send_and_wait("orders", b"accepted")
+
+    assert isinstance(late.value.last_broker_error, TlsRefusedError)
+    assert "ssl_keystore_location" in str(late.value.last_broker_error)
+
+
+WAY = ("SASL_SSL", "SCRAM-SHA-256")
+PROXIES: dict[str, tuple[Sequence[bytes], str]] = {
+    "refuses": ([b"HTTP/1.1 403 Forbidden\r\n\r\n"], "it refuses: 403 Forbidden"),
+    "is none": ([b"SSH-2.0-OpenSSH_9.9\r\n"], "it is no HTTP proxy: it answers SSH-2.0"),
+    "closes half way": ([b"HTTP/1.1 200 Conn"], "it closed the connection in the middle of its answer"),
+}
+"""What a proxy answers, and what the error says."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PROXIES)
+async def test_proxy_that_does_not_work_is_named(place: Place, kind: str) -> None:
+    answers, words = PROXIES[kind]
+    options = place.client_options(*WAY)
+    async with hostile_proxy(answers) as port:
+        producer = producer_of(options, proxy_url=f"http://127.0.0.1:{port}", max_block_ms=500)
+        with pytest.raises(KafkaError) as caught:
+            await producer.start()
+        await producer.close()
+
+    assert f"through the proxy http://127.0.0.1:{port}" in str(caught.value)
+    assert words in str(caught.value)
+    await deliver(options)
+
+
+@pytest.mark.slow
+async def test_proxy_that_wants_a_password_is_named_and_works_with_it(place: Place) -> None:
+    options = place.client_options(*WAY)
+    async with working_proxy(credentials="u:canary-proxy") as proxy:
+        producer = producer_of(options, proxy_url=f"socks5h://127.0.0.1:{proxy.port}", max_block_ms=30_000)
+        with pytest.raises(AuthenticationError, match="it wants a user and a password"):
+            await producer.start()
+        await producer.close()
+        await deliver(options | {"proxy_url": f"socks5h://u:canary-proxy@127.0.0.1:{proxy.port}"})
+
+
+@pytest.mark.slow
+async def test_advertised_name_without_an_address_is_named(place: Place) -> None:
+    loop = asyncio.get_running_loop()
+    resolve = loop.getaddrinfo
+
+    async def getaddrinfo(host: str, *rest: Any, **more: Any) -> Any:
+        if host == "localhost":  # as the cluster advertises it
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return await resolve(host, *rest, **more)
+
+    options = place.client_options(*WAY)
+    servers = str(options["bootstrap_servers"]).replace("localhost", "127.0.0.1")
+    loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # as an application would
+    times = {"request_timeout_ms": 500, "delivery_timeout_ms": 1_000}
+    async with producer_of(options | {"bootstrap_servers": servers}, **times) as producer:
+        with pytest.raises(DeliveryTimeoutError) as late:
+            await producer.send_and_wait("right", b"x")
+    loop.getaddrinfo = resolve  # type: ignore[method-assign]
+    text = str(late.value)
+
+    assert "as the cluster advertises it, cannot be resolved here: Name or service not known" in text
+    assert "advertised.listeners" in text
+    await deliver(options)

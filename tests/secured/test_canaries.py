@@ -15,8 +15,7 @@ import pytest
 
 from aioproducer import BlockingProducer, KafkaError, Producer
 from aioproducer._network.proxy import Proxy
-from aioproducer.cli.diagnose.command import check_all
-from aioproducer.cli.diagnose.output import Printed
+from aioproducer.cli.diagnose import Printed, check_all
 from aioproducer.config import ProducerConfig
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.security import ClientCredentials, JwtBearer, Secret, Token

@@ -12,8 +12,8 @@ import pytest
 from aioproducer import AuthenticationError, Producer
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.testing import ApiKey, ClusterSecurity, FakeCluster, Where, unsecured_token
-from tests.fakes.virtual_cluster import ClusterLoop
-from tests.lifecycle.left_behind import count
+from tests.fakes.virtual_loop import ClusterLoop
+from tests.lifecycle.test_nothing_is_left_behind import count
 
 SECURITY = ClusterSecurity()
 MOST_TURNS = 400

@@ -1,12 +1,16 @@
-"""Commands that send and read by a `client.properties` of a secured cluster, embedded or real."""
+"""Commands on secured clusters: those that send and read by a `client.properties`, and the steps of `diagnose`."""
 
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aioproducer.cli.broker_check import BrokerCheck, Step
+from aioproducer.cluster import Node
+from aioproducer.config import ProducerConfig
 from aioproducer.testing.kafka import KafkaCluster
 from tests.cli.commands import run
 from tests.secured.ways import Place
@@ -35,3 +39,56 @@ async def test_commands_send_and_read_by_a_file(place: Place, way: tuple[str, st
     assert (tailed.code, sorted(tailed.output.splitlines())) == (0, ["a", "b", "c", "d"])
     assert listed.code == 0
     assert isinstance(place, KafkaCluster) or listed.output == "no transactions\n"
+
+
+async def steps_of(options: dict[str, object]) -> list[Step]:
+    config = ProducerConfig(**cast("Any", options))
+    host, port = config.bootstrap[0]
+    return [step async for step in BrokerCheck(config, Node(-1, host, port), 10.0).steps()]
+
+
+def names(steps: list[Step]) -> str:
+    return " ".join(step.name if step.is_ok else f"{step.name}!" for step in steps).removeprefix("name ")
+
+
+@pytest.mark.kafka
+async def test_right_options_pass_all_steps(secured_kafka: KafkaCluster) -> None:
+    steps = await steps_of(secured_kafka.client_options("SASL_SSL", "SCRAM-SHA-512"))
+
+    assert names(steps) == "tcp tls versions mechanisms login metadata"
+    texts = {step.name: step.text for step in steps}
+    assert texts["tls"].startswith("TLSv1.3, ")
+    assert "days left" in texts["tls"]
+    assert "SCRAM-SHA-512" in texts["mechanisms"]
+    assert texts["login"].startswith("SCRAM-SHA-512 as ")
+
+
+@pytest.mark.kafka
+async def test_wrong_password_fails_at_the_login(secured_kafka: KafkaCluster) -> None:
+    steps = await steps_of(secured_kafka.client_options("SASL_SSL", "PLAIN") | {"sasl_password": "canary-wrong"})
+
+    assert names(steps) == "tcp tls versions mechanisms login!"
+    assert "sasl_password" in steps[-1].text
+    assert "canary-wrong" not in str(steps)
+
+
+@pytest.mark.kafka
+async def test_unknown_ca_fails_at_tls(secured_kafka: KafkaCluster) -> None:
+    options = secured_kafka.client_options("SSL", "")
+    without = {name: value for name, value in options.items() if "truststore" not in name}
+    steps = await steps_of(without)
+
+    assert names(steps) == "tcp tls!"
+    assert "ssl_truststore_location" in steps[-1].text
+
+
+@pytest.mark.kafka
+async def test_plaintext_to_tls_and_no_sasl_to_sasl_are_told_apart(secured_kafka: KafkaCluster) -> None:
+    to_tls = secured_kafka.client_options("SSL", "")
+    to_sasl = secured_kafka.client_options("SASL_PLAINTEXT", "PLAIN")
+    of_tls = await steps_of({"bootstrap_servers": to_tls["bootstrap_servers"]})
+    of_sasl = await steps_of({"bootstrap_servers": to_sasl["bootstrap_servers"]})
+
+    assert (names(of_tls), names(of_sasl)) == ("tcp versions!", "tcp versions metadata!")
+    assert "TLS" in of_tls[-1].text
+    assert "security_protocol=SASL_PLAINTEXT, and sasl_mechanism to one of " in of_sasl[-1].remedy

@@ -195,6 +195,13 @@ async def test_listener_without_sasl_refuses_it_and_goes_on(connect: Connect) ->
 
 # Credentials
 
+
+async def answered(client: RawClient, token: bytes) -> Authenticated:
+    answer = await client.authenticate(token)
+    assert answer is not None
+    return answer
+
+
 BAD_PLAIN = {
     "wrong password": (plain("alice", "wrong"), "Authentication failed: Invalid username or password"),
     "unknown user": (plain("zoe", "x"), "Authentication failed: Invalid username or password"),
@@ -228,8 +235,7 @@ async def test_plain_with_the_own_authorization_id_is_accepted(client: RawClient
 async def test_scram_proves_that_the_broker_knows_the_password(client: RawClient, mechanism: str) -> None:
     scram = ScramClient(mechanism, "alice", "alice-secret")
     await client.handshake(mechanism)
-    first = await client.authenticate(scram.first)
-    assert first is not None
+    first = await answered(client, scram.first)
     assert first.token.startswith(b"r=clientnonce")
     assert first.token.endswith(b",i=4096")
     final = scram.final(first.token)
@@ -245,8 +251,7 @@ async def test_scram_refuses_users_at_once_and_passwords_at_the_end(connect: Con
 
     scram = ScramClient(mechanism, "alice", "wrong")
     await wrong.handshake(mechanism)
-    first = await wrong.authenticate(scram.first)
-    assert first is not None
+    first = await answered(wrong, scram.first)
     assert await wrong.authenticate(scram.final(first.token)) == invalid(mechanism)
     assert await wrong.answer() is None
 
@@ -275,8 +280,7 @@ async def test_bad_first_message_of_scram_is_refused(client: RawClient, case: st
 @pytest.mark.parametrize("case", GOOD_FIRST)
 async def test_odd_first_message_of_scram_is_accepted(client: RawClient, case: str) -> None:
     await client.handshake("SCRAM-SHA-256")
-    answer = await client.authenticate(GOOD_FIRST[case])
-    assert answer is not None
+    answer = await answered(client, GOOD_FIRST[case])
     assert (answer.error, answer.token[:5]) == (0, b"r=abc")
 
 
@@ -298,16 +302,14 @@ BAD_FINAL: Mapping[str, Callable[[bytes], bytes]] = {
 async def test_bad_final_message_of_scram_is_refused(client: RawClient, case: str) -> None:
     scram = ScramClient("SCRAM-SHA-256", "alice", "alice-secret")
     await client.handshake("SCRAM-SHA-256")
-    first = await client.authenticate(scram.first)
-    assert first is not None
+    first = await answered(client, scram.first)
     assert await client.authenticate(BAD_FINAL[case](scram.final(first.token))) == invalid("SCRAM-SHA-256")
 
 
 async def test_proof_of_another_length_closes_the_connection(client: RawClient) -> None:
     scram = ScramClient("SCRAM-SHA-256", "alice", "alice-secret")
     await client.handshake("SCRAM-SHA-256")
-    first = await client.authenticate(scram.first)
-    assert first is not None
+    first = await answered(client, scram.first)
     assert await client.authenticate(scram.final(first.token).split(b",p=")[0] + b",p=AAAA") is None
 
 
@@ -315,11 +317,8 @@ async def test_password_of_scram_is_not_normalised(client: RawClient) -> None:
     """SASLprep would make "fi" of the ligature."""
     scram = ScramClient("SCRAM-SHA-256", "ligature", "\ufb01rst")
     await client.handshake("SCRAM-SHA-256")
-    first = await client.authenticate(scram.first)
-    assert first is not None
-    done = await client.authenticate(scram.final(first.token))
-    assert done is not None
-    assert done.error == 0
+    first = await answered(client, scram.first)
+    assert (await answered(client, scram.final(first.token))).error == 0
 
 
 # Tokens
@@ -382,16 +381,14 @@ async def test_other_scheme_than_bearer_closes_the_connection(client: RawClient)
 
 async def test_token_of_another_user_than_asked_for_is_refused(client: RawClient) -> None:
     await client.handshake("OAUTHBEARER")
-    answer = await client.authenticate(good_token().replace(b"n,,", b"n,a=bob,"))
-    assert answer is not None
+    answer = await answered(client, good_token().replace(b"n,,", b"n,a=bob,"))
     assert answer.error == 58
     assert "(bob) that is different from the token's principal name (alice)" in str(answer.message)
 
 
 async def test_session_is_no_longer_than_the_token(client: RawClient) -> None:
     await client.handshake("OAUTHBEARER")
-    answer = await client.authenticate(bearer(unsecured_token("alice", lifetime_s=2)))
-    assert answer is not None
+    answer = await answered(client, bearer(unsecured_token("alice", lifetime_s=2)))
     assert answer.error == 0
     assert 0 < answer.lifetime_ms <= 2000
 
@@ -412,8 +409,7 @@ async def test_claims_of_a_signed_token_are_checked(connect: Connect, claims: Ma
 async def test_unsecured_token_is_invalid_where_signed_are_wanted(connect: Connect) -> None:
     client = await connect("SIGNED", unchecked())
     await client.handshake("OAUTHBEARER")
-    answer = await client.authenticate(good_token())
-    assert answer is not None
+    answer = await answered(client, good_token())
     assert answer.token or answer.error == 58
 
 

@@ -1,23 +1,31 @@
-"""Our producer authenticates on real brokers with Kerberos tickets."""
+"""Kerberos tickets on real brokers: each source, set-ups that are wrong, load while all is replaced, and clocks."""
 
 import ast
 import asyncio
 import contextlib
 import functools
+import gc
+import json
+import os
 import re
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from aioproducer import ConfigurationError, Producer, ProducerConfig
+from aioproducer import AuthenticationError, ConfigurationError, Producer, ProducerConfig
 from aioproducer.compat import AIOKafkaProducer
-from aioproducer.errors import TicketError
+from aioproducer.errors import KafkaError, TicketError
 from aioproducer.integrations._aiokafka_security import aiokafka_security, check_readable
+from aioproducer.testing.cluster_security import BROKER_PRINCIPAL
 from aioproducer.testing.kafka import KafkaCluster, Kdc
-from tests.secured.diagnosed import names, steps_of
+from tests.preloaded import compiled
 from tests.secured.kerberos import (
     LISTENERS,
     WITHOUT_KEYTAB,
@@ -27,6 +35,7 @@ from tests.secured.kerberos import (
     kerberos_options,
     kerberos_producer,
 )
+from tests.secured.test_commands import names, steps_of
 
 pytestmark = pytest.mark.kafka
 
@@ -266,3 +275,240 @@ async def test_nothing_is_lost_while_kdc_and_tickets_change(
                 tasks.create_task(check_records(producer, topic, rotation))
             for producer in transactional:
                 tasks.create_task(check_transactions(producer, rotation))
+
+
+Options: TypeAlias = Mapping[str, object]
+Wrong: TypeAlias = Callable[[Kdc, Path], contextlib.AbstractContextManager[Options]]
+
+
+class Case(NamedTuple):
+    wrong: Wrong
+    words: tuple[str, ...]
+
+
+def changed(**options: object) -> Wrong:
+    return lambda _kdc, _folder: contextlib.nullcontext(options)
+
+
+def with_keytab(write: Callable[[Path], object], **options: object) -> Wrong:
+    def make(_kdc: Kdc, folder: Path) -> contextlib.AbstractContextManager[Options]:
+        path = folder / "bad.keytab"
+        write(path)
+        return contextlib.nullcontext({"sasl_kerberos_keytab": path, **options})
+
+    return make
+
+
+def of_cache(path: Path) -> Options:
+    text = java_text(useTicketCache="true", ticketCache=str(path))
+    return {**WITHOUT_KEYTAB, "sasl_jaas_config": text}
+
+
+@contextlib.contextmanager
+def expired(kdc: Kdc, folder: Path) -> Iterator[Options]:
+    kdc.kinit("alice", folder / "tickets", life="1s")
+    time.sleep(1.1)  # for the end of the ticket
+    yield of_cache(folder / "tickets")
+
+
+@contextlib.contextmanager
+def of_another(kdc: Kdc, folder: Path) -> Iterator[Options]:
+    kdc.kinit("alice", folder / "tickets")
+    yield {**of_cache(folder / "tickets"), "sasl_kerberos_principal": "erin@EXAMPLE.TEST"}
+
+
+@contextlib.contextmanager
+def damaged_cache(_kdc: Kdc, folder: Path) -> Iterator[Options]:
+    (folder / "tickets").write_text("no ticket", "ascii")
+    yield of_cache(folder / "tickets")
+
+
+@contextlib.contextmanager
+def kdc_down(kdc: Kdc, _folder: Path) -> Iterator[Options]:
+    kdc.kill()
+    try:
+        yield {}
+    finally:
+        kdc.restart()
+
+
+@contextlib.contextmanager
+def deleted(kdc: Kdc, _folder: Path) -> Iterator[Options]:
+    keytab = kdc.add("frank")
+    kdc.delete("frank")
+    yield {"sasl_kerberos_keytab": keytab, "sasl_kerberos_principal": "frank"}
+
+
+@contextlib.contextmanager
+def old_key(kdc: Kdc, folder: Path) -> Iterator[Options]:
+    name = f"grace-{folder.name}"
+    keytab = kdc.add(name)
+    kdc.write_keytab(name, folder / "new.keytab", new_key=True)
+    yield {"sasl_kerberos_keytab": keytab, "sasl_kerberos_principal": name}
+
+
+@contextlib.contextmanager
+def key_of_broker_changed(kdc: Kdc, folder: Path) -> Iterator[Options]:
+    """The broker has the old key until its keytab is written again."""
+    keytab = kdc.write_keytab(BROKER_PRINCIPAL, folder / "broker.keytab", new_key=True)
+    try:
+        yield {}
+    finally:
+        keytab.replace(kdc.keytab(BROKER_PRINCIPAL))
+
+
+@contextlib.contextmanager
+def without_realm(_kdc: Kdc, folder: Path) -> Iterator[Options]:
+    (folder / "krb5.conf").write_text("[libdefaults]\n dns_lookup_kdc = false\n", "ascii")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KRB5_CONFIG", str(folder / "krb5.conf"))
+        yield {}
+
+
+@contextlib.contextmanager
+def without_configuration(_kdc: Kdc, folder: Path) -> Iterator[Options]:
+    gc.collect()  # credentials cannot be released while the file is damaged
+    (folder / "krb5.conf").write_text("[libdefaults\n", "ascii")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KRB5_CONFIG", str(folder / "krb5.conf"))
+        yield {}
+
+
+CASES: Mapping[str, Case] = {
+    "no ticket": Case(
+        lambda _kdc, _folder: contextlib.nullcontext(WITHOUT_KEYTAB), ("no ticket", "kinit", "sasl_kerberos_keytab")
+    ),
+    "expired ticket": Case(expired, ("expired", "kinit", "sasl_kerberos_keytab")),
+    "ticket of another principal": Case(of_another, ("another principal", "erin@EXAMPLE.TEST", "klist")),
+    "damaged ticket cache": Case(damaged_cache, ("ticket cache", "KRB5CCNAME")),
+    "wrong service": Case(
+        changed(sasl_kerberos_service_name="kafka2"), ("kafka2/localhost", "sasl_kerberos_service_name")
+    ),
+    "KDC down": Case(kdc_down, ("no KDC of the realm answers", "krb5.conf")),
+    "no keytab": Case(changed(sasl_kerberos_keytab="/nowhere/k"), ("'/nowhere/k'", "No such file")),
+    "keytab is a folder": Case(changed(sasl_kerberos_keytab="/"), ("sasl_kerberos_keytab='/'", "directory")),
+    "keytab is empty": Case(with_keytab(Path.touch), ("sasl_kerberos_keytab is not a keytab",)),
+    "keytab is none": Case(
+        with_keytab(lambda path: path.write_text("keytab", "ascii")), ("sasl_kerberos_keytab is not a keytab",)
+    ),
+    "keytab without the principal": Case(
+        changed(sasl_kerberos_principal="heidi"), ("sasl_kerberos_keytab has no key for heidi", "klist -k")
+    ),
+    "malformed principal": Case(changed(sasl_kerberos_principal="a@b@c"), ("a@b@c is not the name of a principal",)),
+    "unknown principal": Case(deleted, ("does not know frank", "sasl_kerberos_principal")),
+    "old key": Case(old_key, ("another key for grace", "sasl_kerberos_keytab")),
+    "realm unknown": Case(without_realm, ("realm", "krb5.conf")),
+    "krb5.conf damaged": Case(without_configuration, ("krb5.conf cannot be read", "KRB5_CONFIG")),
+    "broker has another key": Case(key_of_broker_changed, ("the broker refused the ticket of alice", "keytab")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_wrong_set_up_is_the_error_of_start(
+    kerberos_kafka: KafkaCluster, *, kdc: Kdc, name: str, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    with case.wrong(kdc, tmp_path) as changes:
+        producer = kerberos_producer(kerberos_options(kerberos_kafka, changes), max_block_ms=30_000)
+        with pytest.raises(AuthenticationError) as caught:
+            await producer.start()
+        await producer.close()
+
+    assert isinstance(caught.value, TicketError)
+    assert [word for word in case.words if word not in str(caught.value)] == [], str(caught.value)
+    await deliver(kerberos_options(kerberos_kafka))
+
+
+async def test_kdc_that_hangs_ends_at_the_set_up_time_out(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+    producer = kerberos_producer(
+        kerberos_options(kerberos_431), max_block_ms=1_000, socket_connection_setup_timeout_ms=300
+    )
+    kdc.pause()
+    try:
+        with pytest.raises(KafkaError) as caught:
+            await producer.start()
+        await producer.close()
+    finally:
+        kdc.resume()
+
+    assert "no KDC of the realm has given a ticket" in str(caught.value)
+    await deliver(kerberos_options(kerberos_431))
+
+
+async def test_failed_starts_leave_no_task_and_no_thread(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+    assert kdc is not None
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    for _ in range(20):
+        producer = kerberos_producer(kerberos_options(kerberos_431, WITHOUT_KEYTAB))
+        with pytest.raises(TicketError):
+            await producer.start()
+        await producer.close()
+        assert asyncio.all_tasks() == tasks
+    kdc.pause()
+    try:
+        for _ in range(5):  # cancelled while a ticket is asked for; threads end with the library's own time-out
+            producer = kerberos_producer(kerberos_options(kerberos_431))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.start(), 0.2)
+            await producer.close()
+            assert asyncio.all_tasks() == tasks
+    finally:
+        kdc.resume()
+    for each in set(threading.enumerate()) - threads:
+        await asyncio.to_thread(each.join, 30)
+    assert {each for each in threading.enumerate() if "sasl" in each.name} <= threads
+
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a library is preloaded as on Linux")
+PROGRAM = """
+import asyncio, json, sys
+from aioproducer import Producer
+
+async def main():
+    async with Producer(**json.loads(sys.argv[1])) as producer:
+        await producer.send_and_wait("clocks", b"value")
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def ahead(tmp_path: Path) -> str:
+    """A library that sets the clock of a process an hour ahead."""
+    return str(compiled(HERE / "shifted_clock.c", tmp_path))
+
+
+def sent(kafka: KafkaCluster, **environment: str) -> str:
+    """Send a record from a process of its own; return the last line of its error, or nothing."""
+    options = json.dumps({name: str(value) for name, value in kerberos_options(kafka).items()})
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, options],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+@on_linux
+def test_clock_of_the_client_is_corrected_by_the_kdcs(kerberos_kafka: KafkaCluster, ahead: str) -> None:
+    assert sent(kerberos_kafka, LD_PRELOAD=ahead) == ""
+
+
+@on_linux
+def test_clock_that_is_not_corrected_is_named(
+    kerberos_kafka: KafkaCluster, kdc: Kdc, ahead: str, *, tmp_path: Path
+) -> None:
+    config = tmp_path / "krb5.conf"
+    text = Path(kdc.environment["KRB5_CONFIG"]).read_text("utf-8")
+    config.write_text(text.replace("[libdefaults]", "[libdefaults]\n    kdc_timesync = 0"), "utf-8")
+
+    said = sent(kerberos_kafka, LD_PRELOAD=ahead, KRB5_CONFIG=str(config))
+
+    assert "TicketError" in said
+    assert "the clocks of this machine, the KDC and the broker differ by more than five minutes" in said
+    assert sent(kerberos_kafka, KRB5_CONFIG=str(config)) == ""

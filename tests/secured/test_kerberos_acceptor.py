@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aioproducer._network.kerberos import KerberosContext, KerberosSettings, TicketSource
-from aioproducer._protocol.sasl.gssapi import Gssapi
-from aioproducer._protocol.sasl.steps import Conversation, Message, TicketWanted, Work
+from aioproducer._protocol.sasl_exchange import Conversation, Message, TicketWanted, Work
+from aioproducer._protocol.sasl_mechanisms import Gssapi
 from aioproducer.errors import AuthenticationError, TicketError
+from aioproducer.testing.cluster_security import BROKER_PRINCIPAL
 from aioproducer.testing.kafka import Kdc
-from aioproducer.testing.kafka.kdc import BROKER_PRINCIPAL
 
 
 @pytest.fixture

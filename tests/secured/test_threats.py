@@ -14,16 +14,15 @@ import aioproducer
 from aioproducer import KafkaError, Producer, UnsupportedMechanismError
 from aioproducer._protocol.api_versions import ApiVersions
 from aioproducer._protocol.messages import METADATA, PRODUCE
-from aioproducer._protocol.sasl.exchange import RefusedError, exchange
-from aioproducer._protocol.sasl.plain import Plain
+from aioproducer._protocol.sasl_exchange import RefusedError, exchange
+from aioproducer._protocol.sasl_mechanisms import Plain
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.errors import ConfigurationError, UnsupportedVersionError
 from aioproducer.testing import ClusterSecurity, FakeCluster
-from tests.fakes.memory_transport import MemoryTransport
 from tests.fakes.proxies import hostile_proxy
 from tests.fakes.sasl_broker import HELLO, TOKEN, SaslBroker, Secured
 from tests.fakes.scripted_broker import Heard
-from tests.fakes.virtual_cluster import ClusterLoop, in_virtual_time
+from tests.fakes.virtual_loop import ClusterLoop, MemoryTransport, in_virtual_time
 
 ANSI = "\x1b[31mforged\x1b[0m\r\nINFO all is well\x00\u202e"
 TEN_MINUTES_S = 600.0
@@ -232,7 +231,7 @@ def test_refusals_cost_one_socket_and_ten_attempts_a_minute(way: tuple[str, str]
             assert {seen.error_code for seen in refused} == {58}
             cluster.change_password("alice", "alice-secret")
             await asyncio.sleep(60)
-            await producer.send_and_wait("orders", b"mended")
+            await producer.send_and_wait("orders", b"accepted")
 
     loop = counted(story)
     assert loop.most_open <= BROKERS + 1  # and one that asks a bootstrap server
@@ -255,7 +254,7 @@ def test_brokers_that_reset_every_connection_cost_few_sockets() -> None:
             await keep_sending(producer, loop)
             loop.is_resetting = False
             await asyncio.sleep(10)
-            await producer.send_and_wait("orders", b"mended")
+            await producer.send_and_wait("orders", b"accepted")
 
     loop = counted(story)
     assert loop.most_open <= BROKERS + 1

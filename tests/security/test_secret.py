@@ -1,4 +1,4 @@
-"""A Secret is shown nowhere, read anew each time, and pickled by name."""
+"""A Secret is shown nowhere, read again each time, and pickled by name."""
 
 import copy
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
 
@@ -101,15 +100,3 @@ def test_secret_of_another_type_is_refused_without_its_value(value: object) -> N
         Secret(value)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be a str, not"):
         Secret.from_env(value)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("given", ["sasl_plaintext", " SASL_PLAINTEXT "])
-def test_security_protocol_is_read_in_any_case(given: str) -> None:
-    config = ProducerConfig(
-        bootstrap_servers="a:9092",
-        security_protocol=given,  # type: ignore[arg-type]
-        sasl_mechanism="SCRAM-SHA-512",
-        sasl_username="alice",
-        sasl_password="canary-secret",
-    )
-    assert config.security_protocol == "SASL_PLAINTEXT"

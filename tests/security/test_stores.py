@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs12
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.security._ciphers import openssl_name
-from aioproducer.security._stores.files import KeyStore, TrustStore
-from aioproducer.security._tls_context import TlsRules, build_context, types_that_differ
+from aioproducer.security._stores import KeyStore, TrustStore
+from aioproducer.security._tls_context import TlsRules, build_context, openssl_name, types_that_differ
 from aioproducer.testing.certificates import DAY, Certificate, CertificateAuthority
 
 if not hasattr(pkcs12, "serialize_java_truststore"):

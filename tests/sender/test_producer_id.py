@@ -12,10 +12,10 @@ from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._sender.producer_id import ProducerIdFetcher
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from tests.fakes.event_log import EventList
+from tests.fakes.logs import EventList
 from tests.fakes.network import client_on
 from tests.fakes.scripted_broker import SPOKEN, Heard, ScriptedBroker
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 FIRST_BOOTSTRAP_NODE = -1
 NOT_THERE_YET = 14

@@ -2,15 +2,20 @@
 
 import asyncio
 import struct
+from dataclasses import replace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
+from aioproducer._native.delivery import Delivery
 from aioproducer._network.requests import WRITTEN, Answered
 from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._sender.sender import LAST_VERSION_BY_NAME, ProduceRequest
 from aioproducer._timing.timers import TICK_S
-from aioproducer.cluster import PartitionView
+from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.errors import (
     BrokerConnectionError,
     DeliveryTimeoutError,
@@ -20,9 +25,9 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.records import TopicPartition
+from tests.fakes.core_parts import CoreParts
 from tests.fakes.scripted_sender import Said, ScriptedSender, response
-from tests.fakes.virtual_cluster import in_virtual_time
-from tests.fakes.virtual_loop import virtual_loop
+from tests.fakes.virtual_loop import in_virtual_time, virtual_loop
 
 WITH_HINTS = 10  # the first version of Produce whose responses name the new leader (KIP-951)
 
@@ -33,10 +38,16 @@ def answer(leader_id: int, leader_epoch: int) -> memoryview:
     return memoryview(b"\x02\x02t\x02" + partition + b"\x00" + struct.pack(">i", 0) + b"\x00")
 
 
-def test_record_is_sent_and_acknowledged() -> None:
-    script = ScriptedSender()
+def sent(**options: float) -> tuple[ScriptedSender, Delivery]:
+    """A sender with one record on the wire, to node 1, and what its caller has."""
+    script = ScriptedSender(**options)
     delivery = script.core.send(b"v")
     script.turn()
+    return script, delivery
+
+
+def test_record_is_sent_and_acknowledged() -> None:
+    script, delivery = sent()
     assert script.in_flight() == 1
 
     script.answer(1, {0: (0, 41)})
@@ -117,9 +128,7 @@ def test_partition_left_out_of_the_response_is_resent() -> None:
 
 def test_unreadable_response_raises() -> None:
     """The connection closes on the error, and the request is lost and sent again."""
-    script = ScriptedSender()
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent()
     [request] = script.client.requests[1]
     with pytest.raises(ProtocolError):
         request.on_end(Answered(memoryview(b"\x00\x00"), script.core.now))
@@ -133,9 +142,7 @@ def test_unreadable_response_raises() -> None:
 
 def test_refused_version_leads_to_a_new_connection() -> None:
     """The batch is sent again in the version of the new connection."""
-    script = ScriptedSender()
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent()
     script.answer(1, {0: ErrorCode.UNSUPPORTED_VERSION})
     assert script.client.retired == [1]
 
@@ -146,9 +153,7 @@ def test_refused_version_leads_to_a_new_connection() -> None:
 
 
 def test_throttle_time_is_passed_on() -> None:
-    script = ScriptedSender()
-    script.core.send(b"v")
-    script.turn()
+    script, _ = sent()
 
     script.answer(1, {0: (0, 0)}, throttle_ms=250)
 
@@ -230,9 +235,7 @@ def test_missing_common_version_fails_records_at_once() -> None:
 
 def test_overdue_batch_on_the_wire_keeps_its_memory() -> None:
     """The delivery fails, but the transport may still read the memory."""
-    script = ScriptedSender(delivery_timeout_s=10)
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent(delivery_timeout_s=10)
     script.turn(seconds=10)
     error = delivery.exception()
     assert isinstance(error, DeliveryTimeoutError)
@@ -314,9 +317,7 @@ def test_acks_0_completes_when_written() -> None:
 
 def test_fatal_response_is_reported_once() -> None:
     """Nothing that this producer sends later can succeed."""
-    script = ScriptedSender()
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent()
 
     script.answer(1, {0: ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
@@ -326,9 +327,7 @@ def test_fatal_response_is_reported_once() -> None:
 
 def test_known_new_leader_ends_the_pause_before_a_retry() -> None:
     """The pause is for the node that refused (KAFKA-15415)."""
-    script = ScriptedSender()
-    script.core.send(b"v")
-    script.turn()
+    script, _ = sent()
     script.core.lead([2], epoch=1)
 
     script.answer(1, {0: ErrorCode.NOT_LEADER_OR_FOLLOWER})
@@ -437,9 +436,7 @@ def test_hint_that_names_node_0_is_taken() -> None:
 
 
 def test_deadline_error_has_the_last_broker_error() -> None:
-    script = ScriptedSender(delivery_timeout_s=1)
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent(delivery_timeout_s=1)
     script.answer(1, {0: ErrorCode.NOT_ENOUGH_REPLICAS})
     script.client.connections[1] = 0
     script.turn(seconds=1)
@@ -454,9 +451,7 @@ def test_deadline_error_has_the_last_broker_error() -> None:
 
 def test_deadline_error_names_the_node_of_the_request() -> None:
     """Another node leads by now, which was never sent to."""
-    script = ScriptedSender(delivery_timeout_s=10)
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent(delivery_timeout_s=10)
     script.core.lead([2], epoch=1)
     script.turn(seconds=10)
 
@@ -465,9 +460,7 @@ def test_deadline_error_names_the_node_of_the_request() -> None:
 
 def test_error_of_a_missing_partition_response_says_so() -> None:
     """An earlier attempt lost its connection; this one did not."""
-    script = ScriptedSender(delivery_timeout_s=100, retries=1)
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent(delivery_timeout_s=100, retries=1)
     script.lose(1)
     script.turn(seconds=1)
     script.answer(1, {})
@@ -480,9 +473,7 @@ def test_error_of_a_missing_partition_response_says_so() -> None:
 
 def test_missing_common_version_keeps_an_unknown_outcome() -> None:
     """The node was replaced by an older one: the first attempt may have been written."""
-    script = ScriptedSender()
-    delivery = script.core.send(b"v")
-    script.turn()
+    script, delivery = sent()
     script.lose(1)
     script.client.version_error = UnsupportedVersionError("too old")
     script.turn(seconds=5)
@@ -490,3 +481,56 @@ def test_missing_common_version_keeps_an_unknown_outcome() -> None:
     error = delivery.exception()
     assert isinstance(error, UnsupportedVersionError)
     assert error.outcome is Outcome.UNKNOWN
+
+
+# Requests: which part of a response belongs to which batch
+
+
+def answering(*said: tuple[int, int, int]) -> memoryview:
+    """The answer to Produce 8 with these entries of topic t: partition, code, base offset; in this order."""
+    body = struct.pack(">ih1si", 1, 1, b"t", len(said))
+    for partition, code, base_offset in said:
+        body += struct.pack(">ihqqqih", partition, code, base_offset, -1, 0, 0, -1)
+    return memoryview(body + struct.pack(">i", 0))
+
+
+@pytest.mark.parametrize(
+    "second", [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), (0, 0, 99)], ids=["refused", "written elsewhere"]
+)
+def test_first_of_two_answers_for_a_partition_counts(second: tuple[int, int, int]) -> None:
+    """A batch ends once: what its caller was told stays so, and nothing is sent again."""
+    script, delivery = sent()
+    request = script.client.requests[1].pop()
+
+    request.on_end(Answered(answering((0, 0, 7), second, (5, 0, 3)), script.core.now))
+    script.turn(seconds=5)
+
+    assert delivery.result().offset == 7
+    assert (script.in_flight(), script.fatal, script.client.disconnected) == (0, [], [])
+
+
+def test_refusal_before_an_acknowledgement_is_tried_again() -> None:
+    """The first counts; a copy of a written batch is recognised by its sequence."""
+    script, delivery = sent()
+    request = script.client.requests[1].pop()
+
+    request.on_end(Answered(answering((0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), (0, 0, 7)), script.core.now))
+    script.turn(seconds=5)
+
+    assert (delivery.done(), script.in_flight()) == (False, 1)
+
+
+@pytest.mark.parametrize("known", [("t", "u"), ("t",), ()], ids=["both", "one", "none"])
+def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str, ...]) -> None:
+    """From version 13 on there are ids alone, and the zero id is no topic's."""
+    views = {topic: TopicView(topic, topic.encode() * 16, Partitions.of([PartitionView(1, 0)]), 0) for topic in known}
+    cluster = replace(Cluster(), topics=MappingProxyType(views))
+    core = CoreParts()
+    batches = [
+        SimpleNamespace(count=1, queue=PartitionQueue(TopicPartition(topic, 0), core.queue().identity, max_in_flight=5))
+        for topic in ("t", "u")
+    ]
+
+    request = ProduceRequest(1, batches, cluster)  # type: ignore[arg-type]  # as much of batches as is looked at
+
+    assert (request.highest_version > LAST_VERSION_BY_NAME) is (known == ("t", "u"))

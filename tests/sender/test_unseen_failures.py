@@ -14,6 +14,16 @@ def failed_batch(records: int = 1, text: str = "no") -> BatchResult:
     return result
 
 
+def trimmed(batches: int, records: int = 1) -> tuple[UnseenFailures, list[BatchResult]]:
+    """Failures of which the oldest are only counted, and their batches, whose errors are their numbers."""
+    unseen = UnseenFailures()
+    failed = [failed_batch(records, str(number)) for number in range(batches)]
+    for batch in failed:
+        unseen.record(batch, 0)
+    unseen.trim()
+    return unseen, failed
+
+
 def test_failure_is_raised_by_the_next_flush_and_by_no_other() -> None:
     unseen = UnseenFailures()
     unseen.record(failed_batch(3), 0)
@@ -41,11 +51,7 @@ def test_next_flush_is_known_to_raise_or_not() -> None:
 
 def test_records_that_the_next_flush_raises_are_counted() -> None:
     """Those of trimmed batches too, and without the ones that a caller has looked at."""
-    unseen = UnseenFailures()
-    batches = [failed_batch(2) for _ in range(KEPT + 1)]
-    for batch in batches:
-        unseen.record(batch, 0)
-    unseen.trim()
+    unseen, batches = trimmed(KEPT + 1, 2)
 
     assert unseen.records == 2 * (KEPT + 1)
 
@@ -179,11 +185,7 @@ def test_kept_failures_are_bounded_and_all_counted() -> None:
 
 def test_trimmed_failures_are_raised_after_kept_are_seen() -> None:
     """A count without an example would be no error at all."""
-    unseen = UnseenFailures()
-    batches = [failed_batch(1, str(number)) for number in range(KEPT + 1)]
-    for batch in batches:
-        unseen.record(batch, 0)
-    unseen.trim()
+    unseen, batches = trimmed(KEPT + 1)
     for batch in batches[1:]:
         batch.delivery(0, 0).exception()
 
@@ -207,11 +209,7 @@ def test_trimming_forgets_what_was_looked_at_first() -> None:
 
 @pytest.mark.parametrize("batches", [KEPT + 1, 3 * KEPT])
 def test_failure_looked_at_after_it_was_trimmed_is_not_raised(batches: int) -> None:
-    unseen = UnseenFailures()
-    failed = [failed_batch(2) for _ in range(batches)]
-    for batch in failed:
-        unseen.record(batch, 0)
-    unseen.trim()
+    unseen, failed = trimmed(batches, 2)
 
     for batch in failed:
         batch.delivery(0, 0).exception()
@@ -248,11 +246,7 @@ def test_late_look_reaches_the_count_through_cancelled_flushes() -> None:
 
 def test_all_trimmed_failures_looked_at_leave_nothing_to_raise() -> None:
     """So the end of a transaction has nothing to forget."""
-    unseen = UnseenFailures()
-    failed = [failed_batch() for _ in range(2 * KEPT)]
-    for batch in failed:
-        unseen.record(batch, 0)
-    unseen.trim()
+    unseen, failed = trimmed(2 * KEPT)
 
     for batch in failed:
         batch.delivery(0, 0).exception()

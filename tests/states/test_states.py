@@ -13,10 +13,22 @@ from aioproducer import KafkaError, Producer
 from aioproducer._producer.producer_state import TRANSITIONS, ProducerState
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer.testing import FakeCluster
-from tests.fakes.background_tasks import background_tasks
-from tests.fakes.virtual_cluster import ClusterLoop
-from tests.states.calls import CALLS, TOPIC, cells, outcome, transactional_cells
-from tests.states.situations import METADATA, PRODUCE, STATES, after_its_loop, in_a_fork, on_another_thread, on_the_loop
+from tests.fakes.producing import background_tasks
+from tests.fakes.virtual_loop import ClusterLoop
+from tests.states.situations import (
+    CALLS,
+    METADATA,
+    PRODUCE,
+    STATES,
+    TOPIC,
+    after_its_loop,
+    cells,
+    in_a_fork,
+    on_another_thread,
+    on_the_loop,
+    outcome,
+    transactional_cells,
+)
 from tests.states.transactional_situations import SITUATIONS, TRANSACTIONAL_CALLS, made_in
 
 ELSEWHERE = {

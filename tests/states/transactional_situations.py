@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from types import MappingProxyType
 
 from aioproducer import KafkaError, PreparedTransaction, Producer, Transaction
 from aioproducer.testing import ApiKey, FakeCluster, Where
-from tests.fakes.virtual_cluster import ClusterLoop
-from tests.states.calls import ACCEPTED_WHEN_RETURNED, CALLS, TOPIC, outcome_of
+from tests.fakes.virtual_loop import ClusterLoop
+from tests.states.situations import ACCEPTED_WHEN_RETURNED, CALLS, TOPIC, outcome_of
 
 GROUP = "readers"
 COORDINATOR = Where(api=ApiKey.FIND_COORDINATOR)
@@ -118,19 +119,13 @@ async def prepared(cluster: FakeCluster, producer: Producer) -> AsyncIterator[No
 
 
 @asynccontextmanager
-async def committing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
+async def ending(
+    end: Callable[[Producer], "asyncio._CoroutineLike[None]"], cluster: FakeCluster, producer: Producer
+) -> AsyncIterator[None]:
+    """The open transaction is ending, and EndTxn is not answered."""
     async with in_transaction(cluster, producer):
         cluster.faults.stall(END_TXN)
-        _in_background(producer.commit_transaction())
-        await asyncio.sleep(0.1)
-        yield
-
-
-@asynccontextmanager
-async def aborting(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    async with in_transaction(cluster, producer):
-        cluster.faults.stall(END_TXN)
-        _in_background(producer.abort_transaction())
+        _in_background(end(producer))
         await asyncio.sleep(0.1)
         yield
 
@@ -156,16 +151,6 @@ async def fenced(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None
 
 
 @asynccontextmanager
-async def closing(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
-    """The open transaction is being aborted, and EndTxn is not answered."""
-    async with in_transaction(cluster, producer):
-        cluster.faults.stall(END_TXN)
-        _in_background(producer.close())
-        await asyncio.sleep(0.1)
-        yield
-
-
-@asynccontextmanager
 async def closed(cluster: FakeCluster, producer: Producer) -> AsyncIterator[None]:
     async with ready(cluster, producer):
         await producer.close()
@@ -182,11 +167,11 @@ SITUATIONS: Mapping[str, Situation] = MappingProxyType(
         "in own block": in_own_block,
         "in another's block": in_anothers_block,
         "prepared": prepared,
-        "committing": committing,
-        "aborting": aborting,
+        "committing": partial(ending, Producer.commit_transaction),
+        "aborting": partial(ending, Producer.abort_transaction),
         "abortable": abortable,
         "fenced": fenced,
-        "closing": closing,
+        "closing": partial(ending, Producer.close),
         "closed": closed,
     }
 )

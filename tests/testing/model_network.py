@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.cluster import ModelCluster
-from aioproducer.testing.fake_broker.effects import Close, PauseReading, ResumeReading, Send
+from aioproducer.testing.fake_broker.exchange import Close, PauseReading, ResumeReading, Send
+from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.topics.topics import TopicRequest
+from aioproducer.testing.fake_broker.topics import Topic, TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
 from tests.testing.kio_classes import schema, written
 
@@ -156,10 +157,13 @@ class ModelNetwork:
                 case PauseReading() | ResumeReading():
                     client.is_paused = isinstance(effect, PauseReading)
 
-    def partition(self, topic: str = "t", index: int = 0):  # noqa: ANN201 - the model's own
-        found = self.model.topics.named(topic)
+    def topic(self, name: str = "t") -> Topic:
+        found = self.model.topics.named(name)
         assert found is not None
-        return found.partitions[index]
+        return found
+
+    def partition(self, topic: str = "t", index: int = 0) -> Partition:
+        return self.topic(topic).partitions[index]
 
 
 def batch(

@@ -1,12 +1,15 @@
-"""The security of the embedded cluster: what tests do to it, and the faults of each step."""
+"""The security of the embedded cluster: what tests do to it, the faults of each step, and its side of TLS."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from aioproducer.testing import ApiKey, ClusterSecurity, FakeCluster, Where, unsecured_token
+from aioproducer.testing import ApiKey, CertificateAuthority, ClusterSecurity, FakeCluster, Where, unsecured_token
+from aioproducer.testing.tls_server import TlsServerProtocol
 from tests.secured.raw_client import Authenticated, Handshaken, RawClient, ScramClient, bearer, plain
 
 SECURITY = ClusterSecurity(session_lifetime_ms=60_000, failed_authentication_delay_ms=1)
@@ -34,9 +37,11 @@ async def connect(cluster: FakeCluster, listener: str = "SASL_PLAINTEXT") -> Raw
     return OPENED[-1]
 
 
-async def login(client: RawClient, token: bytes = ALICE, mechanism: str = "PLAIN") -> Authenticated | None:
+async def login(client: RawClient, token: bytes = ALICE, mechanism: str = "PLAIN") -> Authenticated:
     await client.handshake(mechanism)
-    return await client.authenticate(token)
+    answer = await client.authenticate(token)
+    assert answer is not None
+    return answer
 
 
 async def test_changed_password_counts_next_time_and_sessions_go_on(secured: FakeCluster) -> None:
@@ -46,8 +51,6 @@ async def test_changed_password_counts_next_time_and_sessions_go_on(secured: Fak
 
     assert await client.metadata()
     refused, accepted = await login(await connect(secured)), await login(await connect(secured), plain("alice", "new"))
-    assert refused is not None
-    assert accepted is not None
     assert (refused.error, accepted.error) == (58, 0)
 
 
@@ -56,7 +59,6 @@ async def test_changed_password_is_that_of_scram_too(secured: FakeCluster) -> No
         scram = ScramClient("SCRAM-SHA-512", "alice", password)
         client = await connect(secured)
         first = await login(client, scram.first, "SCRAM-SHA-512")
-        assert first is not None
         last = await client.authenticate(scram.final(first.token))
         assert last is not None
         assert last.error == 0
@@ -65,9 +67,7 @@ async def test_changed_password_is_that_of_scram_too(secured: FakeCluster) -> No
 
 async def test_deleted_user_is_unknown(secured: FakeCluster) -> None:
     secured.delete_user("alice")
-    answer = await login(await connect(secured))
-    assert answer is not None
-    assert answer.error == 58
+    assert (await login(await connect(secured))).error == 58
 
 
 async def test_ended_session_lets_only_a_new_authentication_in(secured: FakeCluster) -> None:
@@ -77,9 +77,7 @@ async def test_ended_session_lets_only_a_new_authentication_in(secured: FakeClus
     secured.end_sessions()
 
     assert not await first.metadata()
-    answer = await login(second)
-    assert answer is not None
-    assert answer.error == 0
+    assert (await login(second)).error == 0
     assert await second.metadata()
 
 
@@ -128,15 +126,15 @@ async def test_brokers_with_security_come_back_on_the_same_ports(secured: FakeCl
     await secured.restart(1)
 
     assert secured.secured_servers("SASL_SSL") == servers
-    answer = await login(await connect(secured, "SASL_SSL"))
-    assert answer is not None
-    assert answer.error == 0
+    assert (await login(await connect(secured, "SASL_SSL"))).error == 0
 
 
 @pytest.mark.parametrize("api", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
 async def test_faults_of_requests_apply_to_those_of_sasl(secured: FakeCluster, api: ApiKey) -> None:
     secured.faults.drop_connection(Where(api=api))
-    assert await login(await connect(secured)) is None
+    dropped = await connect(secured)
+    await dropped.handshake("PLAIN")
+    assert await dropped.authenticate(ALICE) is None
     secured.faults.garbage(b"\x00\x00\x00\x04\xff\xff\xff\xff", Where(api=ApiKey.SASL_HANDSHAKE))
     client = await connect(secured)
     client.ask_handshake("PLAIN")
@@ -177,10 +175,8 @@ async def test_stalled_tls_handshake_waits_until_the_cluster_stops(secured: Fake
 async def test_bearer_token_of_each_kind_is_accepted_by_its_listener(secured: FakeCluster) -> None:
     for listener in ("SASL_SSL", "SIGNED"):
         answer = await login(await connect(secured, listener), bearer(SECURITY.token(listener, "zoe")), "OAUTHBEARER")
-        assert answer is not None
         assert answer.error == 0
     refused = await login(await connect(secured, "SIGNED"), bearer(unsecured_token("zoe")), "OAUTHBEARER")
-    assert refused is not None
     assert refused.token == b'{"status":"invalid_token"}'
 
 
@@ -204,3 +200,61 @@ async def test_cluster_without_security_says_so() -> None:
             cluster.client_options("SSL")
         with pytest.raises(LookupError, match="no listener 'SSL'"):
             cluster.secured_servers("SSL")
+
+
+AUTHORITY = CertificateAuthority()
+
+
+class Wire(asyncio.Transport):
+    """Keeps what the server sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += bytes(data)
+
+    def take(self) -> bytes:
+        sent, self.sent = self.sent, b""
+        return sent
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+class Inner(asyncio.BufferedProtocol):
+    """Counts how often it is asked for room."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def get_buffer(self, _sizehint: int) -> bytearray:
+        self.asked += 1
+        assert self.asked < 10, "it is asked without end"
+        return bytearray(100)
+
+
+def test_goodbye_of_a_client_ends_its_connection(tmp_path: Path) -> None:
+    """OpenSSL raises nothing at close_notify, but says again and again that there are no bytes."""
+    path = tmp_path / "server.pem"
+    path.write_text(AUTHORITY.issue().pem, encoding="utf-8")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    wire, inner = Wire(), Inner()
+    server = TlsServerProtocol(inner, context, fault=None, ended=lambda _: None)
+    server.connection_made(wire)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cadata=AUTHORITY.certificate)
+    client = trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    for end in (client.do_handshake, client.do_handshake, client.unwrap):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end()
+        server.data_received(outgoing.read())
+        incoming.write(wire.take())
+
+    assert wire.is_closed

@@ -24,7 +24,7 @@ from aioproducer import (
     partition_for_key,
 )
 from aioproducer.testing import ErrorCode, MockProducer
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 
 def shown(producer: MockProducer) -> list[tuple[str, object]]:

@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.kafka import MissingToolError
-from aioproducer.testing.kafka.kafka_jars import kafka_jars
+from aioproducer.testing.kafka.cache import kafka_jars
 
 VALUES = [b"value-%d" % number for number in range(60)]
 HEADERS = [("h", b"\x00\xff"), ("n", None), ("h", b"2")]

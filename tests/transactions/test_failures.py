@@ -11,7 +11,6 @@ from aioproducer._protocol.transaction_messages import (
 )
 from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest
 from aioproducer.errors import (
-    BrokerConnectionError,
     BrokerError,
     GroupAuthorizationError,
     KafkaError,
@@ -51,16 +50,14 @@ def test_v1_gap_takes_a_new_epoch() -> None:
 @pytest.mark.parametrize("name", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
 def test_v1_unanswered_request_takes_a_new_epoch(name: str) -> None:
     """A delayed copy would affect the next transaction: a stray EndTxn committed it."""
-    scene = Scene(version=0).ready()
-    assert scene.manager.begin(0)
+    scene = Scene(version=0).begun()
     scene.manager.use(scene.queue(), scene.now)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     for step in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
         if step == "EndTxn":
             scene.commit()
         if step == name:
-            scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-            scene.pass_time(1)
+            scene.lose()
         scene.do(step)
 
     assert scene.is_in(State.INITIALIZING)
@@ -85,8 +82,7 @@ def test_v2_unanswered_end_needs_no_extra_epoch() -> None:
     """A copy of it has an older epoch."""
     scene = Scene().begun(0)
     scene.commit()
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.pass_time(1)
+    scene.lose()
     scene.do("EndTxn")
 
     assert scene.is_in(State.READY)
@@ -176,8 +172,7 @@ def test_failure_between_transactions_fails_none() -> None:
 @pytest.mark.parametrize("code, kind", [(29, TopicAuthorizationError), (55, BrokerError), (120, BrokerError)])
 def test_v1_refused_partition_fails_the_transaction(code: int, kind: type[KafkaError]) -> None:
     """The code's own error is the cause."""
-    scene = Scene(version=0).ready()
-    assert scene.manager.begin(0)
+    scene = Scene(version=0).begun()
     scene.manager.use(scene.queue(), scene.now)
 
     scene.do("AddPartitionsToTxn", code)
@@ -189,8 +184,7 @@ def test_v1_refused_partition_fails_the_transaction(code: int, kind: type[KafkaE
 
 def test_v1_untried_partition_is_not_the_reason() -> None:
     """OPERATION_NOT_ATTEMPTED accompanies the code that counts; the error names that topic."""
-    scene = Scene(version=0).ready()
-    assert scene.manager.begin(0)
+    scene = Scene(version=0).begun()
     scene.manager.use(scene.queue(0, "mine"), scene.now)
     scene.manager.use(scene.queue(0, "secret"), scene.now)
     request = scene.ask()
@@ -221,8 +215,7 @@ def test_error_names_up_to_five_partitions() -> None:
 
 def test_v1_partition_missing_in_response_is_added_again() -> None:
     """It does not count as added."""
-    scene = Scene(version=0).ready()
-    assert scene.manager.begin(0)
+    scene = Scene(version=0).begun()
     queue = scene.queue()
     scene.manager.use(queue, scene.now)
 
@@ -289,20 +282,6 @@ def test_only_the_moved_coordinator_is_looked_up(version: int, code: int) -> Non
     assert scene.asked() == "EndTxn"
 
 
-def test_forbidden_group_fails_only_the_transaction() -> None:
-    """The producer can continue without that group."""
-    scene = Scene().begun()
-    scene.send_offsets(OFFSETS, READERS)
-    finding = scene.manager.next_request(scene.now)
-    assert finding is not None
-
-    scene.manager.answered(finding, CoordinatorResponse(0, 30, -1, "", -1), scene.now)
-
-    assert scene.is_in(State.ABORTABLE_ERROR)
-    scene.abort()
-    assert (scene.asked(), scene.manager.state) == (None, State.READY)
-
-
 def test_abort_is_possible_until_commit_is_sent() -> None:
     """After that only its response decides."""
     scene = Scene().begun(0)
@@ -339,8 +318,7 @@ def test_second_fatal_error_keeps_the_first() -> None:
 def test_unanswered_request_is_named() -> None:
     scene = Scene().begun(0)
     scene.commit()
-    request = scene.ask()
-    scene.manager.unanswered(request, LOST, was_sent=True, now=scene.now)
+    scene.lose()
 
     assert "EndTxn" in scene.manager.pacing.trouble
 
@@ -386,16 +364,10 @@ def refuse(scene: Scene, code: int) -> None:
     scene.manager.answered(finding(scene), CoordinatorResponse(0, code, -1, "", -1), scene.now)
 
 
-def forget_coordinator(scene: Scene) -> None:
-    """Have the present request refused by who is not the coordinator any more."""
-    scene.answer(scene.ask(), 16)
-    scene.pass_time(1)
-
-
 @on_both()
 @pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
 def test_unfound_group_coordinator_fails_only_transaction(version: int, code: int) -> None:
-    """TRANSACTION_ABORTABLE ended the producer, where Kafka's own aborts (KIP-1050)."""
+    """The producer can go on without that group; Kafka's own aborts for TRANSACTION_ABORTABLE, too (KIP-1050)."""
     scene = Scene(version=version).begun()
     scene.send_offsets(OFFSETS, READERS)
 
@@ -421,28 +393,17 @@ def test_refused_lookup_without_transaction_is_fatal(code: int) -> None:
 
 @on_both()
 @pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
-def test_refused_lookup_for_an_abort_is_fatal(version: int, code: int) -> None:
-    """No coordinator could abort."""
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_refused_lookup_for_an_end_is_raised(version: int, code: int, *, is_commit: bool) -> None:
+    """EndTxn reached a node that is not the coordinator: a commit can be aborted later, an abort can not be done."""
     scene = Scene(version=version).begun(0)
-    scene.abort()
-    forget_coordinator(scene)
+    (scene.commit if is_commit else scene.abort)()
+    scene.do("EndTxn", 16)
+    scene.pass_time(1)
 
     refuse(scene, code)
 
-    assert scene.is_in(State.FATAL_ERROR)
-
-
-@on_both()
-@pytest.mark.parametrize("code", ABORTABLE_ANSWERS)
-def test_refused_lookup_for_a_commit_is_raised(version: int, code: int) -> None:
-    """EndTxn reached a node that is not the coordinator, so an abort is possible later."""
-    scene = Scene(version=version).begun(0)
-    scene.commit()
-    forget_coordinator(scene)
-
-    refuse(scene, code)
-
-    assert scene.is_in(State.ABORTABLE_ERROR)
+    assert scene.is_in(State.ABORTABLE_ERROR if is_commit else State.FATAL_ERROR)
 
 
 @on_both()
@@ -466,9 +427,7 @@ def test_refused_lookup_after_lost_commit_is_fatal(version: int, code: int) -> N
     """The commit may have been done, so "must be aborted" would be wrong."""
     scene = Scene(version=version).begun(0)
     scene.commit()
-    end = scene.ask()
-    scene.manager.unanswered(end, BrokerConnectionError("lost"), was_sent=True, now=scene.now)
-    scene.pass_time(1)
+    end = scene.lose()
 
     refuse(scene, code)
 

@@ -276,8 +276,7 @@ def reopened(version: int) -> Scene:
     """A transaction that went unanswered in part and has ended, whose coordinator has one open under its identity."""
     scene = Scene(version=0).begun(0)
     scene.send_offsets(OFFSETS, READERS)
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.pass_time(1)
+    scene.lose()
     scene.do("TxnOffsetCommit")
     scene.commit()
     scene.do("EndTxn")
@@ -340,49 +339,32 @@ def test_other_epoch_for_offsets_is_checked_at_abort(version: int) -> None:
     assert isinstance(scene.manager.error, ProducerFencedError)
 
 
-def test_forbidden_describe_is_not_repeated() -> None:
-    """InitProducerId gets the reason, or an identity."""
+@pytest.mark.parametrize("is_forbidden", [True, False], ids=["forbidden", "unsupported"])
+def test_refused_describe_is_not_repeated(*, is_forbidden: bool) -> None:
+    """InitProducerId gets the reason, or an identity; the coordinator may be older than Kafka 3.0."""
     scene = doubted()
 
-    scene.do("DescribeTransactions", 53)
+    if is_forbidden:
+        scene.do("DescribeTransactions", 53)
+    else:
+        scene.manager.unsupported(scene.ask(), UnsupportedVersionError("too old"))
     scene.do("InitProducerId")
 
     assert scene.is_in(State.READY)
 
 
-def test_unsupported_describe_is_not_repeated() -> None:
-    """The coordinator is older than Kafka 3.0."""
+@pytest.mark.parametrize("code", [14, 15, 16, -1, None])
+def test_describe_without_an_answer_is_repeated(code: int | None) -> None:
+    """After a pause, at the coordinator of that time; the first may have died."""
     scene = doubted()
-
-    scene.manager.unsupported(scene.ask(), UnsupportedVersionError("too old"))
-    scene.do("InitProducerId")
-
-    assert scene.is_in(State.READY)
-
-
-@pytest.mark.parametrize("code", [14, 15, 16, -1])
-def test_retriable_describe_is_repeated(code: int) -> None:
-    """After a pause, at the coordinator of that time."""
-    scene = doubted()
-    scene.do("DescribeTransactions", code)
+    if code is None:
+        scene.lose(after_s=0)
+    else:
+        scene.do("DescribeTransactions", code)
     assert scene.asked() is None
 
     scene.pass_time(0.2)
-    scene.do("DescribeTransactions")
-    scene.do("InitProducerId")
-
-    assert scene.is_in(State.READY)
-
-
-def test_unanswered_describe_is_repeated() -> None:
-    """The coordinator may have died."""
-    scene = doubted()
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-
-    assert scene.asked() is None
-    scene.pass_time(0.2)
-    scene.do("DescribeTransactions")
-    scene.do("InitProducerId")
+    scene.look_and_renew()
 
     assert scene.is_in(State.READY)
 
@@ -419,8 +401,7 @@ def test_describe_is_repeated_at_a_new_coordinator() -> None:
     """The attempt was not answered, and the coordinator is looked up first."""
     scene = doubted()
     scene.do("DescribeTransactions")
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.pass_time(0.2)
+    scene.lose(after_s=0.2)
     scene.coordinator = 2
 
     request = scene.ask()
@@ -441,44 +422,34 @@ def test_transaction_in_another_cluster_is_foreign(version: int) -> None:
     assert isinstance(scene.manager.error, ProducerFencedError)
 
 
-def test_undoubted_identity_is_not_described() -> None:
-    """A first identity fences anyway, and the one after a V1 gap is its own."""
-    scene = Scene(version=0).begun(0)
+def renewing(*, coordinator: int = 1) -> Scene:
+    """A V1 transaction that has ended with a gap, so that the identity is renewed."""
+    scene = Scene(version=0)
+    scene.coordinator = coordinator
+    scene.begun(0)
     scene.identity.needs_epoch = True
     scene.abort()
     scene.do("EndTxn")
+    return scene
 
-    assert scene.asked() == "InitProducerId"
+
+def test_undoubted_identity_is_not_described() -> None:
+    """A first identity fences anyway, and the one after a V1 gap is its own."""
+    assert renewing().asked() == "InitProducerId"
 
 
 # Identities
 
 
-def test_unanswered_renewal_delays_next_transaction() -> None:
-    """A late InitProducerId would abort it, and fence this producer."""
-    scene = Scene(version=0).begun(0)
-    scene.identity.needs_epoch = True
-    scene.abort()
-    scene.do("EndTxn")
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.pass_time(1)
+@pytest.mark.parametrize("answered_by", [1, 2])
+def test_unanswered_renewal_delays_next_transaction(answered_by: int) -> None:
+    """A late InitProducerId would abort it, and fence this producer; not at a node that is coordinator no longer."""
+    scene = renewing()
+    scene.lose()
+    scene.coordinator = answered_by
     scene.do("InitProducerId")
 
-    assert scene.manager.late.begin_at == scene.now - 1 + STRAY_DELAY_S
-
-
-def test_renewal_done_by_another_node_delays_nothing() -> None:
-    """The first node is no longer the coordinator, so a copy there has no effect."""
-    scene = Scene(version=0).begun(0)
-    scene.identity.needs_epoch = True
-    scene.abort()
-    scene.do("EndTxn")
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.coordinator = 2
-    scene.pass_time(1)
-    scene.do("InitProducerId")
-
-    assert scene.manager.late.begin_at <= scene.now
+    assert scene.manager.late.begin_at == (scene.now - 1 + STRAY_DELAY_S if answered_by == 1 else 0)
 
 
 def test_lookup_leaves_no_stray() -> None:
@@ -499,9 +470,8 @@ def after_offsets_were_lost(version: int, *, answered_by: int) -> Scene:
     """Node 1 did not answer TxnOffsetCommit, a node did a second later, and the transaction is committed."""
     scene = Scene(version=version).begun()
     scene.send_offsets(OFFSETS, READERS)
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.lose()
     scene.coordinator = answered_by
-    scene.pass_time(1)
     scene.do("TxnOffsetCommit")
     scene.commit()
     scene.do("EndTxn")
@@ -534,9 +504,8 @@ def test_v1_offsets_never_answered_delay_after_abort() -> None:
     """It is unknown whether the node is still the coordinator."""
     scene = Scene(version=0).begun()
     scene.send_offsets(OFFSETS, READERS)
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene.lose()
     scene.abort()
-    scene.pass_time(1)
     scene.do("EndTxn")
     scene.look_and_renew()
 
@@ -549,8 +518,7 @@ def test_v1_stray_offsets_count_per_group() -> None:
     other = ConsumerGroupMetadata("others")
     scene.send_offsets(OFFSETS, READERS)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, other))
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
-    scene.pass_time(1)
+    scene.lose()
     scene.do("TxnOffsetCommit")
     scene.do("AddOffsetsToTxn")
     scene.coordinator = 2
@@ -561,12 +529,7 @@ def test_v1_stray_offsets_count_per_group() -> None:
 
 def test_renewal_unanswered_by_node_0_delays_next_transaction() -> None:
     """Node 0 is a node like any other."""
-    scene = Scene(version=0)
-    scene.coordinator = 0
-    scene.begun(0)
-    scene.identity.needs_epoch = True
-    scene.abort()
-    scene.do("EndTxn")
-    scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
+    scene = renewing(coordinator=0)
+    scene.lose(after_s=0)
 
     assert scene.manager.late.begin_at == scene.now + STRAY_DELAY_S

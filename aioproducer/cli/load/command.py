@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aioproducer.cli.configuration import BootstrapServer, ConfigFile, file_properties
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, file_properties
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.load.settings import OWN_PROPERTIES, LoadSettings
 from aioproducer.cli.running import usage_error

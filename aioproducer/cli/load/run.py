@@ -1,5 +1,8 @@
-"""One run of `aioproducer load`: in this process, or on Spark; its progress, its last line, its report."""
+"""One run of `aioproducer load`, here or on Spark: progress, last line, report; and whether a failed one is decided."""
 
+from __future__ import annotations
+
+import enum
 import json
 import resource
 import signal
@@ -14,20 +17,58 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_LOST, EXIT_SIGNAL, EXIT_UNFINISHED, EXIT_USAGE
+from aioproducer._admin.cluster_requests import NoResponseError
 from aioproducer.cli.inspecting import inspected
-from aioproducer.cli.load.decided import DRIVER_IS_GONE, RunDecision, RunState
 from aioproducer.cli.load.settings import LoadSettings
+from aioproducer.cli.process import (
+    EXIT_FAILED,
+    EXIT_LOST,
+    EXIT_SIGNAL,
+    EXIT_UNFINISHED,
+    EXIT_USAGE,
+    NARROW_COLUMNS,
+    tell,
+)
 from aioproducer.cli.running import ending_signals
-from aioproducer.cli.standard_streams import NARROW_COLUMNS, tell
-from aioproducer.errors import ConfigurationError, KafkaError
-from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
+from aioproducer.errors import BrokerError, ConfigurationError, KafkaError
+from aioproducer.spark._commit import (
+    LostTransactionsError,
+    SinkCommit,
+    SinkConflictError,
+    UndecidedBatchError,
+    UnfinishedCommitError,
+)
+from aioproducer.spark._coordinators import with_sink
 from aioproducer.spark._load_local import LocalLoad
+from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._row_groups import Split, find_splits
+from aioproducer.spark._task import TaskError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+class RunState(enum.Enum):
+    """Knowledge about a run."""
+
+    DECIDED = enum.auto()
+    """All of it is visible, or will be once its commit is finished."""
+    UNDECIDED = enum.auto()
+    """Nothing of it is or will be visible."""
+    UNKNOWN = enum.auto()
+    """The cluster does not answer, or the run's commit may still be running."""
+    OVERTAKEN = enum.auto()
+    """Another run under the sink was decided since, and the last decision no longer says whether this one was."""
+
+
+_OF_TASKS: Final = frozenset(each.__name__ for each in (TaskError, UndecidedBatchError, SinkConflictError))
+"""Errors of tasks, and of a commit before its decision; an abort raises none of them."""
+_OF_REQUESTS: Final = frozenset(each.__name__ for each in (ConfigurationError, NoResponseError, BrokerError))
+"""Errors that `SinkCommit.commit` raises only as long as no decision was sent. Spark may tell those of the abort."""
+DRIVER_IS_GONE: Final = frozenset(
+    {"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "EOFError"}
+)
+"""Errors of a call to Spark's JVM that has died: its commit may still be running, in a process of its own."""
 _OF_COMMIT: Final = {UnfinishedCommitError.__name__: EXIT_UNFINISHED, LostTransactionsError.__name__: EXIT_LOST}
 """Exit codes of errors about a decided run."""
 _OUTCOMES: Final = {
@@ -58,7 +99,7 @@ def run_load(settings: LoadSettings, *, is_verbose: bool, listener: socket.socke
     return code
 
 
-def _ended(run: "LoadRun", *, is_on_spark: bool) -> int:
+def _ended(run: LoadRun, *, is_on_spark: bool) -> int:
     """Run, tell of a failure, and return the exit code."""
     try:
         run.to_end()
@@ -77,13 +118,7 @@ def _ended(run: "LoadRun", *, is_on_spark: bool) -> int:
 
 
 class LoadRun:
-    """One run.
-
-    Args:
-        settings: checked.
-        is_verbose: show the log of Spark.
-        listener: of the inspector's page; None serves none.
-    """
+    """One run of checked settings; `is_verbose` shows the log of Spark, a `listener` serves the inspector's page."""
 
     def __init__(self, settings: LoadSettings, *, is_verbose: bool, listener: socket.socket | None = None) -> None:
         self._settings = settings
@@ -100,12 +135,7 @@ class LoadRun:
         self._decision: RunDecision | None = None
 
     def to_end(self) -> None:
-        """Run.
-
-        Raises:
-            ConfigurationError: an input is wrong.
-            KafkaError: as `LocalLoad.run`.
-        """
+        """Run; a `ConfigurationError` says that an input is wrong, any other as `LocalLoad.run`."""
         settings = self._settings
         if settings.reads_row_groups:
             self._splits = find_splits(settings.paths, settings.shape)
@@ -127,11 +157,7 @@ class LoadRun:
             self._finish(load.run())
 
     def _connect(self) -> None:
-        """Note that the run is about to send, and the last decision of its sink.
-
-        Raises:
-            KafkaError: as `RunDecision.look`.
-        """
+        """Note that the run is about to send, and the last decision of its sink; errors as `RunDecision.look`."""
         self._connects = True
         if self._settings.exactly_once:
             self._decision = self._new_decision()
@@ -157,7 +183,7 @@ class LoadRun:
             else:
                 self._frame_on_spark(spark, tasks)
 
-    def _row_groups_on_spark(self, spark: "SparkSession", tasks: int) -> None:
+    def _row_groups_on_spark(self, spark: SparkSession, tasks: int) -> None:
         from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # as above
 
         if self._settings.dry_run:
@@ -167,7 +193,7 @@ class LoadRun:
         with self._report_of_spark(tasks) as options:
             load_spark.load_row_groups(spark, self._splits, tasks=tasks, options=options)
 
-    def _frame_on_spark(self, spark: "SparkSession", tasks: int) -> None:
+    def _frame_on_spark(self, spark: SparkSession, tasks: int) -> None:
         from aioproducer.spark import _load_spark as load_spark  # noqa: PLC0415  # as above
 
         settings = self._settings
@@ -191,10 +217,9 @@ class LoadRun:
 
     def _reported(self, report: Path) -> Mapping[str, object] | None:
         """Return the data source's report of the batch; None if the run was finished before."""
-        lines = report.read_text("utf-8").splitlines() if report.exists() else []
-        was_done = self._decision is not None and self._decision.was_decided_before
-        if was_done:
+        if self._decision is not None and self._decision.was_decided_before:
             return None
+        lines = report.read_text("utf-8").splitlines() if report.exists() else []
         found: dict[str, object] = json.loads(lines[-1]) if lines else {"rows": 0}
         return found
 
@@ -251,7 +276,6 @@ class LoadRun:
         """Return what is visible of a run that did not end well, and how to go on.
 
         Args:
-            state: of the run, as far as the cluster has said.
             is_decided: an error has said that the run was decided.
         """
         if state is RunState.UNDECIDED:
@@ -370,7 +394,7 @@ class LoadRun:
 
 
 @contextmanager
-def _task_bar(spark: "SparkSession") -> Iterator[None]:
+def _task_bar(spark: SparkSession) -> Iterator[None]:
     """Show how many of Spark's tasks have ended, on a terminal."""
     if not sys.stderr.isatty():
         yield
@@ -413,3 +437,71 @@ def _raising_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class RunDecision:
+    """Compares the last decision of a sink before and after one run.
+
+    Args:
+        query: of the run, as its decision names it.
+        is_on_spark: whether Spark runs it, which may tell the error of its abort in place of its own.
+    """
+
+    def __init__(self, options: SinkOptions, query: str, *, is_on_spark: bool = False) -> None:
+        self._options = options
+        self._query = query
+        self._undecided = _OF_TASKS if is_on_spark else _OF_TASKS | _OF_REQUESTS
+        self._before: tuple[int | None, str | None] | None = None
+
+    def look(self) -> None:
+        """Note the last decision, before the run sends anything.
+
+        What an earlier run has left open is ended first: its decision may still be on its way.
+
+        Raises:
+            ConfigurationError: the topic does not exist.
+            KafkaError: as `SinkCommit.prepare`.
+        """
+        self._before = self._ended()
+
+    @property
+    def was_decided_before(self) -> bool:
+        """Whether an earlier run under the same id was decided."""
+        return self._before is not None and self._before[1] == self._query
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the run may have sent anything."""
+        return self._before is not None
+
+    def after_error(self, name: str) -> RunState:
+        """Return the state of a run that failed, from the error's name, or from the cluster if that leaves it open."""
+        if self.was_decided_before:
+            return RunState.DECIDED
+        if name in self._undecided:
+            return RunState.UNDECIDED
+        try:
+            decision = with_sink(self._options, SinkCommit.last_decision)
+            found = self._compared((None, None) if decision is None else (decision.batch, decision.query))
+        except KafkaError:
+            return RunState.UNKNOWN
+        is_open = found is RunState.UNDECIDED and name in DRIVER_IS_GONE
+        return RunState.UNKNOWN if is_open else found
+
+    def after_interrupt(self) -> RunState:
+        """Finish what is decided of the sink, abort the rest, and return the state of the run.
+
+        Raises:
+            KafkaError: as `SinkCommit.prepare`.
+        """
+        return self._compared(self._ended())
+
+    def _ended(self) -> tuple[int | None, str | None]:
+        last = with_sink(self._options, SinkCommit.prepare)
+        return last.last_batch, last.last_query
+
+    def _compared(self, last: tuple[int | None, str | None]) -> RunState:
+        _, query = last
+        if query == self._query:
+            return RunState.DECIDED
+        return RunState.UNDECIDED if self._before in {None, last} else RunState.OVERTAKEN

@@ -13,16 +13,13 @@ import structlog
 import typer
 
 from aioproducer._threads.installed_uvloop import installed_uvloop
-from aioproducer.cli.argument_text import text_of
-from aioproducer.cli.configuration import BootstrapServer, ConfigFile, FileProperties, file_properties
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, FileProperties, file_properties, text_of
 from aioproducer.cli.inspecting import InspectPort, listener_of
-from aioproducer.cli.produce.feed import FeedSettings
-from aioproducer.cli.produce.formats import Format
-from aioproducer.cli.produce.read import find_inputs
+from aioproducer.cli.process import tell
+from aioproducer.cli.produce.input import Format, find_inputs
 from aioproducer.cli.produce.report import RunResult, Tally, summary
-from aioproducer.cli.produce.run import LONGEST_TRANSACTION_MS, Run
+from aioproducer.cli.produce.run import LONGEST_TRANSACTION_MS, FeedSettings, Run
 from aioproducer.cli.running import usage_error
-from aioproducer.cli.standard_streams import tell
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import MAX_PARTITION, check_topic_name
@@ -139,7 +136,11 @@ def produce(
     defaults = DEFAULT_PROPERTIES
     if transactional:
         default_id = file.all.get(_TRANSACTIONAL_ID, f"aioproducer-produce-{topic}")
-        defaults = _transaction_properties(default_id if transactional_id is None else transactional_id)
+        defaults = {
+            **DEFAULT_PROPERTIES,
+            _TRANSACTIONAL_ID: default_id if transactional_id is None else transactional_id,
+            "transaction.timeout.ms": str(LONGEST_TRANSACTION_MS),  # a --property may shorten it
+        }
     elif transactional_id is not None:
         problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
     given = {**file.besides([*given, _TRANSACTIONAL_ID]), **given}
@@ -152,15 +153,6 @@ def produce(
     for line in summary(result, tally):
         tell(f"aioproducer: {line}")
     sys.exit(result.exit_code)
-
-
-def _transaction_properties(transactional_id: str) -> dict[str, str]:
-    """Return the properties of a transaction around the input; a --property may shorten its time-out."""
-    return {
-        **DEFAULT_PROPERTIES,
-        "transactional.id": transactional_id,
-        "transaction.timeout.ms": str(LONGEST_TRANSACTION_MS),
-    }
 
 
 def _text(name: str, argument: str | None, problems: list[str]) -> str | None:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer.cli.produce.formats import BadLineError
+from aioproducer.cli.produce.input import BadLineError
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProducerClosedError
 
 MAX_RANGES = 1_000

@@ -1,4 +1,4 @@
-"""One run of `aioproducer produce`: connect, send, flush; and its end after a signal.
+"""One run of `aioproducer produce`: connect, send the records of the inputs, flush; and its end after a signal.
 
 The first Ctrl-C, SIGTERM or SIGHUP stops the reading and gives records in flight a bounded time; the second ends that.
 """
@@ -6,30 +6,51 @@ The first Ctrl-C, SIGTERM or SIGHUP stops the reading and gives records in fligh
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 
 import anyio
 
 from aioproducer._producer.producer import Producer
-from aioproducer.cli.exit_codes import EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE
+from aioproducer.cli.connecting import explained_wait
 from aioproducer.cli.inspecting import inspected
-from aioproducer.cli.produce.feed import Feed, FeedSettings
-from aioproducer.cli.produce.read import InputReadError
+from aioproducer.cli.process import EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE, NARROW_COLUMNS, tell
+from aioproducer.cli.produce.input import (
+    BadLineError,
+    Chunk,
+    Content,
+    Format,
+    Input,
+    InputReadError,
+    LineFormat,
+    LineSplitter,
+    NoKeyFieldError,
+    line_format,
+    read_chunks,
+)
 from aioproducer.cli.produce.report import RunResult, Tally, TransactionOutcome
 from aioproducer.cli.running import ending_signals
-from aioproducer.cli.standard_streams import NARROW_COLUMNS, tell
-from aioproducer.cli.waiting import explained_wait
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
+    BufferTimeoutError,
     InvalidPartitionError,
+    InvalidRecordError,
     KafkaError,
+    MetadataTimeoutError,
     Outcome,
     ProducerFencedError,
+    RecordTooLargeError,
     TransactionTimeoutError,
     UndeliveredError,
 )
+from aioproducer.records import RecordMetadata
 
+MAX_IN_FLIGHT = 100_000  # limit of records in flight: the buffer would hold millions of small ones
+RECORDS_PER_TURN = 256  # records between two yields to the event loop
+SINGLE_RECORD_ERRORS = (RecordTooLargeError, InvalidRecordError)  # errors of one record: the next one may succeed
+MAX_CATCH_UP_S = 0.1  # after a standstill, at most the records of this time are sent at once
 CLOSE_TIMEOUT_S = 2.0  # for closing connections, after everything else has ended
 COMMIT_PATIENCE_S = 120.0  # how long a commit without an answer is retried; each attempt takes `max.block.ms`
 LONGEST_TRANSACTION_MS = 900_000  # the default limit of brokers; reading the input is part of the transaction
@@ -42,7 +63,7 @@ class Run:
     def __init__(
         self,
         config: ProducerConfig,
-        settings: FeedSettings,
+        settings: "FeedSettings",
         *,
         drain_timeout_s: float,
         has_progress: bool,
@@ -136,7 +157,7 @@ class Run:
                 await self._run_feed(feed)
             await self._finish(producer)
 
-    async def _run_feed(self, feed: Feed) -> None:
+    async def _run_feed(self, feed: "Feed") -> None:
         try:
             await feed.run()
         except InputReadError as error:
@@ -284,3 +305,193 @@ async def _shown_progress(tally: Tally, bytes_read: Callable[[], int], total_byt
             group.start_soon(refresh)
             yield
             group.cancel_scope.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSettings:
+    """The inputs, and how their records are sent."""
+
+    topic: str
+    inputs: Sequence[Input]
+    format: Format = Format.LINES
+    key: str | None = None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    skip_bad_lines: bool = False
+    records_per_s: float | None = None
+    is_one_transaction: bool = False
+    """Any record that the broker refuses then ends the run, since it cannot be left out."""
+
+
+class Pace:
+    """A steady rate."""
+
+    __slots__ = ("_interval_s", "_next_at")
+
+    def __init__(self, records_per_s: float, now: float) -> None:
+        self._interval_s = 1 / records_per_s
+        self._next_at = now
+
+    def next_delay_s(self, now: float) -> float:
+        """Schedule the next record; returns the seconds until it is due, 0 or less if it is."""
+        turn = max(self._next_at, now - MAX_CATCH_UP_S)
+        self._next_at = turn + self._interval_s
+        return turn - now
+
+
+class Feed:
+    """Enqueues the records of all inputs; `on_failure` must cancel `run` after a failed record that ends the run."""
+
+    def __init__(
+        self, producer: Producer, settings: FeedSettings, *, tally: Tally, on_failure: Callable[[], object]
+    ) -> None:
+        self._producer = producer
+        self._settings = settings
+        self._tally = tally
+        self._on_failure = on_failure
+        self._max_record_bytes = producer.config.max_request_size
+        self._patience_s = producer.config.delivery_timeout_ms / 1000
+        self._room: asyncio.Future[None] | None = None  # set while the feed waits for responses
+        self._loop = asyncio.get_running_loop()
+        self._pace = Pace(settings.records_per_s, self._loop.time()) if settings.records_per_s else None
+        self._first: int | None = None  # the line on which an unfinished record begins
+        self._withdrawn = 0
+        self._has_sent = False
+        self.bytes_read: int = 0
+        self.has_usage_error: bool = False
+        """Whether the first CSV header lacks the field of --key; nothing was sent then."""
+
+    async def run(self) -> None:
+        """Enqueue all records; returns after the last one, or at the first invalid line."""
+        async with aclosing(read_chunks(self._settings.inputs)) as chunks:
+            try:
+                await self._send_inputs(chunks)
+            except BadLineError:
+                return  # in the tally
+
+    async def _send_inputs(self, chunks: AsyncGenerator[Chunk]) -> None:
+        splitter = LineSplitter(self._max_record_bytes)
+        reader = self._open_input(0)
+        async for index, data in chunks:
+            self.bytes_read += len(data)
+            if data:
+                await self._send_lines(splitter.feed(data), reader)
+                continue
+            await self._send_lines(splitter.finish(), reader)
+            self._finish(reader)
+            splitter = LineSplitter(self._max_record_bytes)
+            if index + 1 < len(self._settings.inputs):
+                reader = self._open_input(index + 1)
+
+    def _open_input(self, index: int) -> LineFormat:
+        settings = self._settings
+        self._tally.open_input(settings.inputs[index].name)
+        return line_format(settings.format, key=settings.key, max_record_bytes=self._max_record_bytes)
+
+    async def _send_lines(self, lines: Iterable[bytes | None], reader: LineFormat) -> None:
+        for line in lines:
+            number = self._tally.read_line()
+            first = self._first or number
+            try:
+                content = self._read(line, reader)
+            except BadLineError as error:
+                self._first = None
+                self._note_bad(first, error, reader)
+                continue
+            self._first = first if reader.is_open else None
+            if content is not None:
+                await self._send(first, content)
+            elif not reader.is_open:
+                self._tally.blank()
+
+    def _read(self, line: bytes | None, reader: LineFormat) -> Content | None:
+        if line is None:
+            reader.finish()  # a row that continues in this line has no end
+            limit = f"{self._max_record_bytes:,} bytes; the limit is --property max.request.size"
+            raise BadLineError("longer than a record may be", limit)
+        return reader.read(line)
+
+    def _finish(self, reader: LineFormat) -> None:
+        try:
+            reader.finish()
+        except BadLineError as error:
+            self._note_bad(self._first or self._tally.lines, error, reader)
+            self._first = None
+
+    def _note_bad(self, first: int, error: BadLineError, reader: LineFormat) -> None:
+        """Count an invalid line; raises the error unless it is skipped, which a header never is."""
+        is_skipped = self._settings.skip_bad_lines and not reader.needs_header
+        self._tally.bad(first, error, is_skipped=is_skipped)
+        self.has_usage_error = isinstance(error, NoKeyFieldError) and not self._has_sent
+        if not is_skipped:
+            raise error
+
+    async def _send(self, first: int, content: Content) -> None:
+        if self._pace is not None and (delay_s := self._pace.next_delay_s(self._loop.time())) > 0:
+            await asyncio.sleep(delay_s)
+        if len(self._tally.in_flight) >= MAX_IN_FLIGHT:
+            await self._wait_for_room()
+        self._tally.sent(first)
+        self._has_sent = True
+        try:
+            await self._enqueue(first, content)
+        except KafkaError as error:
+            is_skipped = self._skips(error)
+            self._tally.failed(first, error, is_skipped=is_skipped)
+            if not is_skipped:
+                raise
+        if first % RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+    async def _wait_for_room(self) -> None:
+        self._room = self._loop.create_future()
+        await self._room
+        self._room = None
+
+    async def _enqueue(self, first: int, content: Content) -> None:
+        """Enqueue one record; waits for room up to the delivery time-out.
+
+        The short `max.block.ms` of this command reports a wrong address soon, but a broker that stops for longer must
+        not end the run.
+        """
+        settings = self._settings
+        give_up_at: float | None = None
+        while True:
+            try:
+                await self._producer.enqueue(
+                    settings.topic,
+                    content.value,
+                    key=content.key,
+                    partition=settings.partition,
+                    headers=settings.headers,
+                    on_delivery=partial(self._on_delivery, first),
+                )
+            except asyncio.CancelledError:
+                self._withdrawn = first  # if it waited for room, it was never accepted
+                raise
+            except (BufferTimeoutError, MetadataTimeoutError):
+                give_up_at = give_up_at or self._loop.time() + self._patience_s
+                if self._loop.time() >= give_up_at:
+                    raise
+            else:
+                return
+
+    def _on_delivery(self, first: int, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        """Count the result of the record that begins at line `first`."""
+        if metadata is not None:
+            self._tally.delivered_at(first)
+        elif (
+            first != self._withdrawn
+            and error is not None
+            and not isinstance(error, (BufferTimeoutError, MetadataTimeoutError))
+        ):
+            is_skipped = self._skips(error) and not self._settings.is_one_transaction
+            self._tally.failed(first, error, is_skipped=is_skipped)
+            if not is_skipped:
+                self._on_failure()
+        room = self._room
+        if room is not None and not room.done() and len(self._tally.in_flight) <= MAX_IN_FLIGHT // 2:
+            room.set_result(None)
+
+    def _skips(self, error: KafkaError) -> bool:
+        return self._settings.skip_bad_lines and isinstance(error, SINGLE_RECORD_ERRORS)

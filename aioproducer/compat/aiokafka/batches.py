@@ -1,112 +1,141 @@
-"""`create_batch` and `send_batch` of an `AIOKafkaProducer`."""
+"""aiokafka's batches made by hand, and the futures of their records: for `create_batch` and `send_batch`."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
 
-from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from aioproducer.compat.aiokafka.batch_builder import BatchBuilder
 from aioproducer.compat.aiokafka.errors import set_error
-from aioproducer.compat.aiokafka.options import as_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from aioproducer.compat.aiokafka.batch_builder import AiokafkaSerializer
-    from aioproducer.compat.aiokafka.client import UnderlyingProducer
-    from aioproducer.compat.aiokafka.options import ChoosePartition
-    from aioproducer.config import ProducerConfig
     from aioproducer.records import RecordMetadata
 
 
-class BatchMethods:
-    """Mixin with the batch methods. `AIOKafkaProducer` has the producer, its configuration, and the other methods."""
+AiokafkaSerializer: TypeAlias = Callable[[object], object]
+"""A serializer of a key or a value; also called with None, as aiokafka does."""
 
-    _config: ProducerConfig
-    _producer: UnderlyingProducer
-    _key_serializer: AiokafkaSerializer | None
-    _value_serializer: AiokafkaSerializer | None
-    _partitioner: ChoosePartition
 
-    if TYPE_CHECKING:
+class BatchRecord(NamedTuple):
+    """One record of a batch, ready to be sent."""
 
-        async def partitions_for(self, topic: str) -> set[int]:
-            """Return the partitions of a topic."""
+    value: bytes | None
+    key: bytes | None
+    timestamp: int
+    headers: Sequence[tuple[str, bytes | None]]
 
-        async def _enqueue(
-            self,
-            topic: str,
-            value: object,
-            *,
-            key: object,
-            partition: int | None,
-            timestamp: float | None,
-            headers: Sequence[tuple[str, bytes | None]] | None,
-        ) -> asyncio.Future[RecordMetadata]: ...
 
-        def _reject_commit(self, error: BaseException) -> None: ...
+class AppendedRecord(Protocol):
+    """The result of `append`; aiokafka's own object."""
 
-    def create_batch(self) -> BatchBuilder:
-        """Return an empty batch, to be filled and given to `send_batch`."""
-        return BatchBuilder(
-            self._config.batch_size, key_serializer=self._key_serializer, value_serializer=self._value_serializer
+    offset: int
+    """In the batch, from 0."""
+
+    crc: int | None
+    size: int
+
+    timestamp: int
+    """Milliseconds since 1970."""
+
+
+class BatchBuilder:
+    """Collects records until a batch of aiokafka's would be full; made by `AIOKafkaProducer.create_batch`.
+
+    Args:
+        batch_size: bytes.
+        key_serializer: None takes bytes.
+        value_serializer: None takes bytes.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        *,
+        key_serializer: AiokafkaSerializer | None = None,
+        value_serializer: AiokafkaSerializer | None = None,
+    ) -> None:
+        # aiokafka's own, so that sizes, limits and refusals are too; it holds the bytes a second time
+        self._gauge = DefaultRecordBatchBuilder(
+            2, 0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=0, batch_size=batch_size
         )
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._is_closed = False
+        self.records: list[BatchRecord] = []
+        """In the order of `append`."""
 
-    async def send_batch(
-        self, batch: BatchBuilder, topic: str, *, partition: int | None
-    ) -> asyncio.Future[RecordMetadata]:
-        """Queue the records of a batch, in order, to one partition.
-
-        If it is refused or cancelled halfway, its transaction cannot be committed with a part of the batch.
+    def append(
+        self, *, timestamp: int | None, key: object, value: object, headers: Sequence[tuple[str, bytes | None]] = ()
+    ) -> AppendedRecord | None:
+        """Add a record; returns None if the batch is full or closed, without the record.
 
         Args:
-            batch: of `create_batch`; it is closed.
-            topic: the topic.
-            partition: its number. With None the `partitioner` chooses, as for a record without a key: aiokafka's
-                default picks any partition that has a leader.
-
-        Returns:
-            A future for the metadata of the first record; its result is None for an empty batch and with `acks=0`.
+            timestamp: milliseconds since 1970; None is now.
+            key: bytes, or what `key_serializer` takes.
+            value: bytes, or what `value_serializer` takes.
+            headers: (str, bytes) pairs.
 
         Raises:
-            AssertionError: there is no such partition.
-            TypeError: not a batch of `create_batch`.
-            MessageSizeTooLargeError: a record is larger than `max_request_size`; none of the batch is queued.
-            aiokafka.errors.KafkaError: as `send`.
+            ValueError: a timestamp below zero, before `send_batch` can send the records before it.
+            TypeError: as aiokafka's.
         """
-        if not isinstance(batch, BatchBuilder):
-            raise TypeError(f"batch must be one of `create_batch`, not {type(batch).__name__}")
-        batch.close()
-        number = await self._partition_of_batch(topic, partition)
-        if (largest := batch.largest()) > self._config.max_request_size:  # found later, a part would have been sent
-            limit = self._config.max_request_size
-            raise MessageSizeTooLargeError(f"a record of the batch takes {largest} bytes, max_request_size={limit}")
-        promised: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        futures: list[asyncio.Future[RecordMetadata]] = []
-        try:
-            for value, key, at, headers in batch.records:
-                futures.append(
-                    await self._enqueue(topic, value, key=key, partition=number, timestamp=at, headers=headers)
-                )
-        except BaseException as error:
-            if futures or isinstance(error, asyncio.CancelledError):  # a cancelled call may have left its record
-                self._reject_commit(error)
-            let_go(futures)
-            raise
-        asyncio.gather(*futures).add_done_callback(partial(_tell_first, promised))
-        return promised
+        if self._is_closed:
+            return None
+        if isinstance(timestamp, int | float) and timestamp < 0:
+            raise ValueError(f"timestamp must be 0 or more milliseconds since the epoch, got {timestamp!r}")
+        key_part = serialized(self._key_serializer, key)
+        value_part = serialized(self._value_serializer, value)
+        pairs = list(headers or ())
+        appended: AppendedRecord | None = self._gauge.append(
+            len(self.records), timestamp, key=key_part, value=value_part, headers=pairs
+        )
+        if appended is None:
+            self.close()
+            return None
+        self.records.append(BatchRecord(_kept(value_part), _kept(key_part), appended.timestamp, pairs))
+        return appended
 
-    async def _partition_of_batch(self, topic: str, partition: int | None) -> int:
-        every = sorted(await self.partitions_for(topic))
-        if partition is None:
-            partition = self._partitioner(None, every, self._producer.partitions_with_leader(topic))
-        number = as_whole(partition)
-        if number not in every:
-            raise AssertionError(f"Unrecognized partition: partition must be 0..{len(every) - 1}, got {partition!r}")
-        return number
+    def close(self) -> None:
+        """Take no more records."""
+        self._is_closed = True
+
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        return self._is_closed
+
+    def size(self) -> int:
+        """Bytes, as aiokafka counts them."""
+        size: int = self._gauge.size()
+        return size
+
+    def record_count(self) -> int:
+        """Records in it."""
+        return len(self.records)
+
+    def largest(self) -> int:
+        """Bytes of its largest record as the producer counts them before it compares with `max_request_size`."""
+        return max(map(_most_bytes, self.records), default=0)
+
+
+def _most_bytes(record: BatchRecord) -> int:
+    """Return what `RecordAppender` counts for a record: as aiokafka, but five bytes for each of two lengths."""
+    without: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(None, None, record.headers)
+    lengths = 2 * 5 - 2  # aiokafka counts one byte for the length of None
+    return without + lengths + len(record.key or b"") + len(record.value or b"")
+
+
+def serialized(serializer: AiokafkaSerializer | None, part: object) -> object:
+    """Turn a key or a value into bytes as aiokafka does: also None, and errors as they are."""
+    return part if serializer is None else serializer(part)
+
+
+def _kept(part: object) -> bytes | None:
+    """Copy what may change until the batch is sent; a record is what it was when it was appended."""
+    return part if part is None or isinstance(part, bytes) else bytes(cast("bytearray | memoryview", part))
 
 
 def let_go(futures: Iterable[asyncio.Future[RecordMetadata]]) -> None:
@@ -116,7 +145,8 @@ def let_go(futures: Iterable[asyncio.Future[RecordMetadata]]) -> None:
             future.exception()
 
 
-def _tell_first(promised: asyncio.Future[RecordMetadata], gathered: asyncio.Future[list[RecordMetadata]]) -> None:
+def tell_first(promised: asyncio.Future[RecordMetadata], gathered: asyncio.Future[list[RecordMetadata]]) -> None:
+    """Give a batch's future the metadata of its first record, or the first error."""
     error = gathered.exception()
     if promised.done():  # cancelled
         return

@@ -13,7 +13,7 @@ from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer.producer import AIOKafkaProducer as _Theirs
 
-from aioproducer._network.places import place_text
+from aioproducer._network.addresses import place_text
 from aioproducer.config._option_types import INT32_MAX, IntOption
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 

@@ -13,13 +13,12 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self, cast
 
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
 
-from aioproducer.compat.aiokafka.batch_builder import serialized
-from aioproducer.compat.aiokafka.batches import BatchMethods, let_go
+from aioproducer.compat.aiokafka.batches import BatchBuilder, let_go, serialized, tell_first
 from aioproducer.compat.aiokafka.client import ClientView, UnderlyingProducer
 from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
 from aioproducer.compat.aiokafka.options import (
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from aioproducer.compat.aiokafka.batch_builder import AiokafkaSerializer
+    from aioproducer.compat.aiokafka.batches import AiokafkaSerializer
     from aioproducer.compat.aiokafka.options import ChoosePartition
     from aioproducer.records import RecordMetadata
 
@@ -55,7 +54,7 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer(AIOKafkaTransactionMethods, BatchMethods):
+class AIOKafkaProducer(AIOKafkaTransactionMethods):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
@@ -340,6 +339,67 @@ class AIOKafkaProducer(AIOKafkaTransactionMethods, BatchMethods):
             assert metadata is not None
             answer = None if self._config.acks == 0 else _as_aiokafka_metadata(metadata)
             future.set_result(cast("RecordMetadata", answer))
+
+    # Batches
+
+    def create_batch(self) -> BatchBuilder:
+        """Return an empty batch, to be filled and given to `send_batch`."""
+        return BatchBuilder(
+            self._config.batch_size, key_serializer=self._key_serializer, value_serializer=self._value_serializer
+        )
+
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int | None
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queue the records of a batch, in order, to one partition.
+
+        If it is refused or cancelled halfway, its transaction cannot be committed with a part of the batch.
+
+        Args:
+            batch: of `create_batch`; it is closed.
+            topic: the topic.
+            partition: its number. With None the `partitioner` chooses, as for a record without a key: aiokafka's
+                default picks any partition that has a leader.
+
+        Returns:
+            A future for the metadata of the first record; its result is None for an empty batch and with `acks=0`.
+
+        Raises:
+            AssertionError: there is no such partition.
+            TypeError: not a batch of `create_batch`.
+            MessageSizeTooLargeError: a record is larger than `max_request_size`; none of the batch is queued.
+            aiokafka.errors.KafkaError: as `send`.
+        """
+        if not isinstance(batch, BatchBuilder):
+            raise TypeError(f"batch must be one of `create_batch`, not {type(batch).__name__}")
+        batch.close()
+        number = await self._partition_of_batch(topic, partition)
+        if (largest := batch.largest()) > self._config.max_request_size:  # found later, a part would have been sent
+            limit = self._config.max_request_size
+            raise MessageSizeTooLargeError(f"a record of the batch takes {largest} bytes, max_request_size={limit}")
+        promised: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        futures: list[asyncio.Future[RecordMetadata]] = []
+        try:
+            for value, key, at, headers in batch.records:
+                futures.append(
+                    await self._enqueue(topic, value, key=key, partition=number, timestamp=at, headers=headers)
+                )
+        except BaseException as error:
+            if futures or isinstance(error, asyncio.CancelledError):  # a cancelled call may have left its record
+                self._reject_commit(error)
+            let_go(futures)
+            raise
+        asyncio.gather(*futures).add_done_callback(partial(tell_first, promised))
+        return promised
+
+    async def _partition_of_batch(self, topic: str, partition: int | None) -> int:
+        every = sorted(await self.partitions_for(topic))
+        if partition is None:
+            partition = self._partitioner(None, every, self._producer.partitions_with_leader(topic))
+        number = as_whole(partition)
+        if number not in every:
+            raise AssertionError(f"Unrecognized partition: partition must be 0..{len(every) - 1}, got {partition!r}")
+        return number
 
     # Looking
 

@@ -151,14 +151,10 @@ class NotAwaitableError(TypeError):
 
 
 def to_await(name: str, result: object) -> Awaitable[object]:
-    """Return the result of a user's function, if it can be awaited.
-
-    Args:
-        name: of the argument that the function is.
-        result: what it has returned.
+    """Return what a user's function has returned, if it can be awaited.
 
     Raises:
-        NotAwaitableError: names the argument.
+        NotAwaitableError: names the argument that the function is.
     """
     if inspect.isawaitable(result):
         return result

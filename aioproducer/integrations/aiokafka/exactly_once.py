@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final, Self
 from aioproducer._logs import event_log
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.errors import IllegalStateError, KafkaError
-from aioproducer.integrations.aiokafka.attempt_log import log_attempt, log_poison
 from aioproducer.integrations.aiokafka.batch_transaction import BatchTransaction
 from aioproducer.integrations.aiokafka.batches import BatchSize, Intake, OpenBatch
 from aioproducer.integrations.aiokafka.consumer import LoopLimits, NotAwaitableError, check_consumer, sole_use, to_await
@@ -355,7 +354,7 @@ class ExactlyOnce:
         meaning = meaning_of(error)
         if not batch.membership.is_current:
             if meaning is Meaning.RECORD:
-                log_attempt(self._log, error)
+                self._log_attempt(error)
             return  # another worker may have these records now
         if meaning is Meaning.FATAL:
             raise error
@@ -366,13 +365,13 @@ class ExactlyOnce:
         if meaning is Meaning.PASSING or len(batch.records) == 1:
             await self._pause(error)
         else:
-            log_attempt(self._log, error)
+            self._log_attempt(error)
 
     async def _pause(self, error: Exception) -> None:
         """Wait before the next attempt, unless stopped."""
         delay_s = self._backoff.delay_s(self._failures)
         self._failures += 1
-        log_attempt(self._log, error, again_in_s=delay_s)
+        self._log_attempt(error, again_in_s=delay_s)
         await asyncio.wait((self._stopped,), timeout=delay_s)
 
     async def _hand_over(self, error: Exception) -> None:
@@ -389,7 +388,27 @@ class ExactlyOnce:
             poison = PoisonRecordError(text, topic=record.topic, partition=record.partition)
             poison.offset = record.offset
             raise poison from error
-        log_poison(self._log, record, error)
+        self._log.warning(
+            "poison_record",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            error=f"{type(error).__name__}: {error}",
+            exc_info=error,
+        )
         await to_await("on_poison", self._on_poison(record, error, BatchTransaction(self._open.txn, self._log)))
         self._failure = None
         await self._finish()
+
+    def _log_attempt(self, error: Exception, *, again_in_s: float = 0) -> None:
+        """Log that a batch was not committed.
+
+        A failure of the user's code has its traceback, which names file and line. That of trouble with the cluster
+        would show this package only.
+        """
+        self._log.warning(
+            "batch_not_committed",
+            error=f"{type(error).__name__}: {error}",
+            again_in_s=round(again_in_s, 3),
+            exc_info=error if meaning_of(error) is Meaning.RECORD else None,
+        )

@@ -136,11 +136,7 @@ class Meaning(Enum):
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """Return what the failure of a batch means for the next attempt.
-
-    Args:
-        error: of the commit, or raised by the user's own code.
-    """
+    """Return what the failure of a commit, or of the user's own code, means for the next attempt."""
     if not isinstance(error, KafkaError):
         return Meaning.RECORD  # the user's own code
     causes = list(_causes(error))

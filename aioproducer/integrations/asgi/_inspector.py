@@ -1,4 +1,7 @@
-"""`inspector`: a page that shows what producers do and what their records wait for, refreshed each second."""
+"""`inspector`: a page that shows what producers do and what their records wait for, refreshed each second.
+
+Its state is JSON without payload and configuration, of a limited number of rows.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from heapq import nlargest
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import KafkaError
+from aioproducer.explanation import WaitReason
 from aioproducer.integrations.asgi._answers import (
     Answer,
     App,
@@ -20,12 +26,18 @@ from aioproducer.integrations.asgi._answers import (
     json_answer,
     look_at,
 )
-from aioproducer.integrations.asgi._inspected import documents_of
 
 if TYPE_CHECKING:
-    from aioproducer._producer.live_view import LiveView
+    from collections.abc import Iterable
+
+    from aioproducer._producer.metrics import LiveView, NodeView
     from aioproducer._producer.producer import Producer
     from aioproducer.blocking import BlockingProducer
+    from aioproducer.explanation import Waiting
+
+PARTITIONS: Final = 50
+REASONS: Final = 8
+NODES: Final = 100
 
 _KEPT_S: Final = 0.5  # many open pages cost as much as one
 _HTML: Final = b"text/html; charset=utf-8"
@@ -92,7 +104,8 @@ async def _view_of(producer: Producer | BlockingProducer) -> LiveView | KafkaErr
 
 
 def _state_answer(now: float, views: Sequence[LiveView | KafkaError]) -> Answer:
-    return json_answer(200, {"at": now, "producers": documents_of(views)})
+    producers = [_unseen(view) if isinstance(view, KafkaError) else document_of(view) for view in views]
+    return json_answer(200, {"at": now, "producers": producers})
 
 
 def _page() -> Answer:
@@ -116,3 +129,122 @@ def _host_of(scope: Scope) -> str:
     hosts: Mapping[bytes, bytes] = dict(headers)
     host = hosts.get(b"host", b"").decode("latin-1").lower()
     return host if host.endswith("]") else host.rpartition(":")[0] or host
+
+
+# State of a producer
+
+
+@dataclass(slots=True)
+class _Group:
+    """Batches and records with something in common, and the oldest of them."""
+
+    oldest: Waiting
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+
+    def add(self, waiting: Waiting) -> None:
+        self.batches += 1
+        self.records += waiting.records
+        self.size += waiting.size
+        if waiting.age_s > self.oldest.age_s:
+            self.oldest = waiting
+
+
+def document_of(view: LiveView) -> dict[str, object]:
+    """Return the state for the page, which computes rates from the totals of two answers."""
+    statistics = view.statistics
+    waiting = () if view.explanation is None else view.explanation.waiting
+    by_reason: dict[object, _Group] = {}
+    by_partition: dict[object, _Group] = {}
+    for each in waiting:
+        by_reason.setdefault((each.reason, each.node_id, each.detail), _Group(each)).add(each)
+        by_partition.setdefault((each.topic, each.partition), _Group(each)).add(each)
+    by_words = _merged(by_reason.values())
+    reasons = nlargest(REASONS, by_words.items(), key=lambda item: item[1].records)
+    worst = nlargest(PARTITIONS, by_partition.values(), key=lambda group: group.oldest.age_s)
+    return {
+        "client_id": statistics.client_id,
+        "state": view.state,
+        "note": view.note,
+        "acknowledged": statistics.records_acknowledged,
+        "bytes": statistics.batch_bytes,
+        "requests": statistics.requests_sent,
+        "failed": statistics.records_failed,
+        "retried": statistics.records_retried,
+        "refused": statistics.buffer_exhausted,
+        "buffer_total": statistics.buffer_total_bytes,
+        "buffer_used": statistics.buffer_total_bytes - statistics.buffer_available_bytes,
+        "waiting_records": statistics.records_pending + statistics.records_waiting,
+        "bounds_s": view.request_latency.bounds,
+        "request_latency": view.request_latency.counts,
+        "queue_time": view.queue_time.counts,
+        "metadata_error": statistics.metadata_error,
+        "nodes": [_node(node) for node in view.nodes[:NODES]],
+        "nodes_left": max(len(view.nodes) - NODES, 0),
+        "reasons": [
+            {"words": words, "records": group.records, "oldest_s": group.oldest.age_s} for words, group in reasons
+        ],
+        "reasons_left": len(by_words) - len(reasons),
+        "partitions": [_partition(group) for group in worst],
+        "partitions_left": len(by_partition) - len(worst),
+    }
+
+
+def _unseen(error: KafkaError) -> dict[str, object]:
+    """Return what the page shows of a producer that cannot be read."""
+    return {"client_id": "", "state": "unknown", "note": str(error)}
+
+
+def _node(node: NodeView) -> dict[str, object]:
+    why = node.blocked
+    state = "connected"
+    if why is not None and why.reason is WaitReason.THROTTLED:
+        state = "throttled"
+    elif why is not None and why.reason is WaitReason.CONNECTING:
+        state = "idle" if why.since is None else "down"
+    return {
+        "id": node.node_id,
+        "place": node.place,
+        "state": state,
+        "detail": why.detail if why is not None and state in {"throttled", "down"} else "",
+        "in_flight": node.in_flight,
+        "requests": node.requests,
+        "responses": node.responses,
+        "latency_s": node.request_latency_s,
+    }
+
+
+def _merged(groups: Iterable[_Group]) -> dict[str, _Group]:
+    """Return the groups by their words, which not all reasons, nodes and details tell apart."""
+    merged: dict[str, _Group] = {}
+    for group in groups:
+        words = _words(group.oldest)
+        known = merged.setdefault(words, group)
+        if known is not group:
+            known.records += group.records
+            known.oldest = max(known.oldest, group.oldest, key=lambda each: each.age_s)
+    return merged
+
+
+def _partition(group: _Group) -> dict[str, object]:
+    oldest = group.oldest
+    return {
+        "topic": oldest.topic,
+        "partition": oldest.partition,
+        "node": oldest.node_id,
+        "reason": oldest.reason.value,
+        "words": _words(oldest),
+        "batches": group.batches,
+        "records": group.records,
+        "size": group.size,
+        "attempts": oldest.attempts,
+        "age_s": oldest.age_s,
+        "until_s": oldest.until_s,
+        "deadline_s": oldest.deadline_s,
+    }
+
+
+def _words(waiting: Waiting) -> str:
+    """Return the reason without the partition, which errors begin with: the same for all partitions."""
+    return waiting.words.replace(f"{waiting.topic}-{waiting.partition}: ", "", 1)

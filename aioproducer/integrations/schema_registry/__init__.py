@@ -7,10 +7,10 @@ Source: io.confluent.kafka.serializers in Confluent's Schema Registry.
 """
 
 from aioproducer.integrations.schema_registry._avro import AvroSerializer
-from aioproducer.integrations.schema_registry._confluent import ConfluentRegistry
 from aioproducer.integrations.schema_registry._json_schema import JsonSchemaSerializer
 from aioproducer.integrations.schema_registry._protobuf import ProtobufSerializer
-from aioproducer.integrations.schema_registry._schemas import (
+from aioproducer.integrations.schema_registry._registry import (
+    ConfluentRegistry,
     Schema,
     SchemaId,
     SchemaOptions,

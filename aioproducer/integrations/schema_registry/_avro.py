@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
 from aioproducer.integrations._extras import check_installed
-from aioproducer.integrations.schema_registry._schemas import Schema, SchemaOptions
+from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions
 from aioproducer.integrations.schema_registry._serializer import (
     RegistrySerializer,
     check_bool,
@@ -21,7 +21,7 @@ from aioproducer.integrations.schema_registry._serializer import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+    from aioproducer.integrations.schema_registry._registry import RegistryArgument
     from aioproducer.integrations.schema_registry._serializer import Encode
 
     Parsed = str | list[object] | dict[str, object]

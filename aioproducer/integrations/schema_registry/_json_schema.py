@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack, overload
 
 from aioproducer.integrations._extras import check_installed
-from aioproducer.integrations.schema_registry._schemas import Schema, SchemaOptions
+from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions
 from aioproducer.integrations.schema_registry._serializer import (
     RegistrySerializer,
     check_bool,
@@ -21,7 +21,7 @@ from aioproducer.serializers import JsonSerializer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+    from aioproducer.integrations.schema_registry._registry import RegistryArgument
     from aioproducer.integrations.schema_registry._serializer import Encode
 
 ValueT = TypeVar("ValueT")

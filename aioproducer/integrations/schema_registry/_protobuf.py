@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack
 
-from aioproducer.integrations.schema_registry._schemas import Schema, SchemaOptions, SchemaReference
+from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions, SchemaReference
 from aioproducer.integrations.schema_registry._serializer import RegistrySerializer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+    from aioproducer.integrations.schema_registry._registry import RegistryArgument
     from aioproducer.integrations.schema_registry._serializer import Encode
 
 _BUILT_IN: Final = ("confluent/", "google/protobuf/", "google/type/")

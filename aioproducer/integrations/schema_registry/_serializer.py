@@ -10,8 +10,8 @@ from functools import partial
 from struct import pack
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, Unpack, cast
 
-from aioproducer.integrations.schema_registry._confluent import ConfluentRegistry
-from aioproducer.integrations.schema_registry._schemas import (
+from aioproducer.integrations.schema_registry._registry import (
+    ConfluentRegistry,
     Schema,
     SchemaId,
     SchemaKind,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.integrations.schema_registry._schemas import RegistryArgument
+    from aioproducer.integrations.schema_registry._registry import RegistryArgument
 
 ValueT = TypeVar("ValueT")
 MadeT = TypeVar("MadeT")

@@ -4,26 +4,36 @@ connected -> (frame)* -> closed
 a frame waits while the request before it is being served; with several waiting the connection is not read
 """
 
+from __future__ import annotations
+
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from aioproducer.testing.fake_broker.apis.sasl import refuse_between_tokens
 from aioproducer.testing.fake_broker.apis.table import ANSWERS
-from aioproducer.testing.fake_broker.effects import Buffer, Close, PauseReading, ResumeReading, Send
 from aioproducer.testing.fake_broker.exchange import (
+    Close,
     Exchange,
+    PauseReading,
+    ResumeReading,
     SeenRequest,
+    Send,
     SharedState,
     read_payload,
     read_request_header,
 )
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind
-from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.security.sessions import SaslSession, SessionVerdict
+from aioproducer.testing.fake_broker.security import SaslSession, SessionVerdict
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
-from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
+from aioproducer.testing.fake_broker.wire.primitives import Buffer, MalformedRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioproducer.testing.fake_broker.log.partition import Partition
 
 PLAINTEXT = "PLAINTEXT"
 _FRAMES_READ_AHEAD = 8
@@ -31,17 +41,15 @@ _MAX_BYTES_BEFORE_LOGIN = 524_288  # `sasl.server.max.receive.size`
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
 
+@dataclass(slots=True, eq=False)
 class _Connection:
-    __slots__ = ("current", "is_paused", "is_serving", "listener", "number", "session", "waiting")
-
-    def __init__(self, number: int, listener: str, session: SaslSession | None) -> None:
-        self.number = number
-        self.listener = listener
-        self.session = session
-        self.waiting: deque[memoryview] = deque()
-        self.current: Exchange | None = None
-        self.is_serving = False
-        self.is_paused = False
+    number: int
+    listener: str
+    session: SaslSession | None
+    waiting: deque[memoryview] = field(default_factory=deque)
+    current: Exchange | None = None
+    is_serving: bool = False
+    is_paused: bool = False
 
 
 class Broker:

@@ -56,16 +56,14 @@ class PushedMetrics(NamedTuple):
     """As the client has compressed it."""
 
 
+@dataclass(slots=True)
 class ClientInstance:
     """One client, as one broker knows it."""
 
-    __slots__ = ("asked_at", "has_ended", "pushed_at", "subscription")
-
-    def __init__(self, subscription: MetricsSubscription) -> None:
-        self.subscription: MetricsSubscription = subscription
-        self.asked_at: float = float("-inf")
-        self.pushed_at: float = float("-inf")
-        self.has_ended: bool = False
+    subscription: MetricsSubscription
+    asked_at: float = float("-inf")
+    pushed_at: float = float("-inf")
+    has_ended: bool = False
 
     def may_ask(self, now: float) -> bool:
         """Note a question for subscriptions, unless it comes too early."""

@@ -16,21 +16,18 @@ from typing import TypeAlias
 from aioproducer.testing.cluster_security import LISTENERS
 from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.client_metrics import ClientMetrics
-from aioproducer.testing.fake_broker.effects import Effect
-from aioproducer.testing.fake_broker.exchange import Exchange, SeenRequest
+from aioproducer.testing.fake_broker.consumer_groups import ConsumerGroups
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind, CoordinatorTable, ProducerIds
+from aioproducer.testing.fake_broker.exchange import Effect, Exchange, SeenRequest
 from aioproducer.testing.fake_broker.faults import Fault, Faults
-from aioproducer.testing.fake_broker.features import TRANSACTIONS_V2, Features
-from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
-from aioproducer.testing.fake_broker.security.credentials import Credentials
-from aioproducer.testing.fake_broker.security.sessions import SaslSession, SeenAuthentication
+from aioproducer.testing.fake_broker.security import Credentials, SaslSession, SeenAuthentication
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind, CoordinatorTable, ProducerIds
-from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
-from aioproducer.testing.fake_broker.transactions.transaction_entry import TransactionEntry
-from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
+from aioproducer.testing.fake_broker.topics import TopicCatalogue
+from aioproducer.testing.fake_broker.transaction_coordinator import TransactionCoordinator, TransactionEntry
+from aioproducer.testing.fake_broker.transaction_markers import MarkerWriter
+from aioproducer.testing.fake_broker.version_profiles import TRANSACTIONS_V2, Features
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 
 REQUESTS_KEPT = 10_000

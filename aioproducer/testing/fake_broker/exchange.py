@@ -1,31 +1,33 @@
-"""One request and its single answer, while a broker is busy with it."""
+"""One request and its single answer, while a broker is busy with it; and effects, how brokers reach the network.
+
+`ModelCluster` collects effects in order; its driver takes them after each call and carries them out.
+"""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from aioproducer.testing.fake_broker.faults import Fault, FaultKind, Faults, Where
 from aioproducer.testing.fake_broker.wire.api_keys import API_BY_NUMBER, ApiKey
 from aioproducer.testing.fake_broker.wire.messages import Tree, decode_request, encode_response
-from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
+from aioproducer.testing.fake_broker.wire.primitives import Buffer, MalformedRequestError, Reader
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.testing.fake_broker.client_metrics import ClientMetrics
-    from aioproducer.testing.fake_broker.effects import Buffer, Effect
-    from aioproducer.testing.fake_broker.features import Features
-    from aioproducer.testing.fake_broker.groups.consumer_groups import ConsumerGroups
+    from aioproducer.testing.fake_broker.consumer_groups import ConsumerGroups
+    from aioproducer.testing.fake_broker.coordinators import CoordinatorTable, ProducerIds
     from aioproducer.testing.fake_broker.log.partition import Partition
     from aioproducer.testing.fake_broker.schedule import Schedule
-    from aioproducer.testing.fake_broker.security.sessions import SaslSession, SeenAuthentication
+    from aioproducer.testing.fake_broker.security import SaslSession, SeenAuthentication
     from aioproducer.testing.fake_broker.settings import ClusterSettings
-    from aioproducer.testing.fake_broker.topics.topics import TopicCatalogue
-    from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorTable, ProducerIds
-    from aioproducer.testing.fake_broker.transactions.transaction_coordinator import TransactionCoordinator
-    from aioproducer.testing.fake_broker.transactions.transaction_markers import MarkerWriter
+    from aioproducer.testing.fake_broker.topics import TopicCatalogue
+    from aioproducer.testing.fake_broker.transaction_coordinator import TransactionCoordinator
+    from aioproducer.testing.fake_broker.transaction_markers import MarkerWriter
+    from aioproducer.testing.fake_broker.version_profiles import Features
 
 _FIXED = struct.Struct(">hhi")
 
@@ -229,3 +231,31 @@ class Exchange:
             return 0
         fault = faults._take(FaultKind.ERROR, self.where(topic, partition), names_topic=True)
         return fault.code if fault else 0
+
+
+class Send(NamedTuple):
+    """Write these bytes to a connection, in this order."""
+
+    connection_id: int
+    buffers: Sequence[Buffer]
+
+
+class Close(NamedTuple):
+    """Close a connection after its pending bytes are sent."""
+
+    connection_id: int
+    reason: str
+    is_abrupt: bool = False  # close it now, and drop pending bytes: the broker died
+
+
+class PauseReading(NamedTuple):
+    """Stop reading from a connection: enough of its requests are waiting."""
+
+    connection_id: int
+
+
+class ResumeReading(NamedTuple):
+    connection_id: int
+
+
+Effect: TypeAlias = Send | Close | PauseReading | ResumeReading

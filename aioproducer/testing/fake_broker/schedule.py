@@ -2,17 +2,16 @@
 
 import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 
 
+@dataclass(slots=True, eq=False)
 class Appointment:
     """An action at a time; can be cancelled."""
 
-    __slots__ = ("action", "when")
-
-    def __init__(self, when: float, action: Callable[[float], None]) -> None:
-        self.when: float = when
-        self.action: Callable[[float], None] | None = action
+    when: float
+    action: Callable[[float], None] | None
 
     def cancel(self) -> None:
         """Cancel; harmless when it has run."""

@@ -1,4 +1,4 @@
-"""The versions of Kafka that the embedded cluster can look like.
+"""The versions of Kafka that the embedded cluster can look like, and the feature levels of a cluster.
 
 A profile has the versions in ApiVersions and the few responses that differ between releases. The versions were read
 from running brokers (3.9.1, 4.3.1) and, for older releases, from the request schemas of their source. Versions for
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from aioproducer.testing.fake_broker.topics.topic_configs import BEFORE_4_0
+from aioproducer.testing.fake_broker.topic_configs import BEFORE_4_0
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 
 _RELEASES = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
@@ -54,7 +54,6 @@ _LISTED: dict[ApiKey, str] = {
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "0-0 0-0   -      -      -",
     ApiKey.PUSH_TELEMETRY:          "0-0    0-0    -      -      -",
 }  # fmt: skip
-
 
 _OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 
@@ -139,8 +138,6 @@ def _listed(release: str) -> Mapping[ApiKey, tuple[int, int]]:
 
 
 _SINCE_4_3 = "only {} broker(s) are registered or some brokers have all their log directories cordoned."
-
-
 _FEATURES_4_3 = MappingProxyType({"metadata.version": (7, 30), "transaction.version": (0, 2)})
 _FINALIZED_4_3 = MappingProxyType({"metadata.version": 30, "transaction.version": 2})
 
@@ -195,3 +192,60 @@ def profile_named(name: str) -> VersionProfile:
     if name not in PROFILES:
         raise ValueError(f"no profile of Kafka {name!r}; there are {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+TRANSACTION_VERSION = "transaction.version"
+TRANSACTIONS_V2 = 2  # the level of KIP-890
+
+_FIRST_WITH_LOWEST_0 = 4
+"""ApiVersions before this leaves out supported features whose lowest level is 0: clients mistook them (KIP-1022)."""
+
+
+class Features:
+    """Supported and finalized feature levels of one cluster; `transaction_version` None is the highest there is.
+
+    Only `transaction.version` has an effect: 2 is KIP-890, where clients use Produce 12 and EndTxn 5. It may change
+    while the cluster runs; every change raises the epoch, so that clients know which response is newer.
+    """
+
+    def __init__(self, profile: VersionProfile, transaction_version: int | None) -> None:
+        self._profile = profile
+        self._levels = dict(profile.finalized_features)
+        self.epoch: int = 1
+        if transaction_version is not None:
+            self._require(transaction_version)
+            self._levels[TRANSACTION_VERSION] = transaction_version
+
+    @property
+    def transaction_version(self) -> int:
+        """Finalized level; 0 if the release has no such feature."""
+        return self._levels.get(TRANSACTION_VERSION, 0)
+
+    def finalize_transaction_version(self, level: int) -> None:
+        """Change the level, up or down, as `kafka-features.sh` does."""
+        self._require(level)
+        self._levels[TRANSACTION_VERSION] = level
+        self.epoch += 1
+
+    def _require(self, level: int) -> None:
+        _, highest = self._profile.supported_features.get(TRANSACTION_VERSION, (0, 0))
+        if not 0 <= level <= highest:
+            raise ValueError(f"Kafka {self._profile.name} has transaction.version 0 to {highest}, not {level}")
+
+    def tree(self, version: int) -> Mapping[str, object]:
+        """Return the feature fields of an ApiVersions response; a finalized level of 0 is not listed."""
+        if not self._profile.supported_features:
+            return {}
+        return {
+            "supported_features": [
+                {"name": name, "min_version": low, "max_version": high}
+                for name, (low, high) in self._profile.supported_features.items()
+                if low > 0 or version >= _FIRST_WITH_LOWEST_0
+            ],
+            "finalized_features_epoch": self.epoch,
+            "finalized_features": [
+                {"name": name, "max_version_level": level, "min_version_level": level}
+                for name, level in self._levels.items()
+                if level > 0
+            ],
+        }

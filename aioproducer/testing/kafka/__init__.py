@@ -5,9 +5,9 @@ machine lacks. The embedded cluster is
 `aioproducer.testing.FakeCluster`; `aioproducer broker` starts either of them.
 """
 
-from aioproducer.testing.kafka.errors import BrokerStartError, MissingToolError
 from aioproducer.testing.kafka.kdc import Kdc
 from aioproducer.testing.kafka.prerequisites import missing_for_kafka, missing_for_kerberos
+from aioproducer.testing.kafka.programs import BrokerStartError, MissingToolError
 from aioproducer.testing.kafka.real_kafka import KafkaCluster
 
 __all__ = ["BrokerStartError", "KafkaCluster", "Kdc", "MissingToolError", "missing_for_kafka", "missing_for_kerberos"]

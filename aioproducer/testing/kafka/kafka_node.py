@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aioproducer.testing.kafka.errors import BrokerStartError
-from aioproducer.testing.kafka.java_process import JavaProcess, java_command
-from aioproducer.testing.kafka.readiness import ask_for_cluster
+from aioproducer.testing.kafka.broker_requests import ask_for_cluster
+from aioproducer.testing.kafka.programs import BrokerStartError, JavaProcess, java_command
 from aioproducer.testing.kafka.server_properties import LOOPBACK, NodePorts
 
 READY_POLL_S = 0.1

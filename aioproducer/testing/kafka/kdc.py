@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -22,13 +21,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from aioproducer.testing.kafka import tether
-from aioproducer.testing.kafka.errors import BrokerStartError, MissingToolError
+from aioproducer.testing.cluster_security import BROKER_PRINCIPAL
 from aioproducer.testing.kafka.prerequisites import kerberos_program, missing_for_kerberos
+from aioproducer.testing.kafka.programs import BrokerStartError, MissingToolError, start_tied
 from aioproducer.testing.kafka.server_properties import LOOPBACK, free_ports
 
 REALM = "EXAMPLE.TEST"
-BROKER_PRINCIPAL = "kafka/localhost"
 _START_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 
@@ -133,17 +131,8 @@ class Kdc:  # noqa: PLR0904 - the life of the realm, and its principals
             BrokerStartError: it did not start; with what it printed.
         """
         command = [kerberos_program("krb5kdc"), "-n", "-r", self.realm]
-        tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
         log_file = self.folder / "kdc.log"
-        with log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                tied,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._own_environment(),
-                start_new_session=True,
-            )
+        self._process = start_tied(command, log_file, environment=self._own_environment())
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -218,12 +207,7 @@ class Kdc:  # noqa: PLR0904 - the life of the realm, and its principals
         self._run("kinit", *wanted, "-c", f"FILE:{cache}", "-k", "-t", str(self.keytab(principal)), principal)
 
     def _write_configuration(self) -> None:
-        values = {
-            "realm": self.realm,
-            "host": LOOPBACK,
-            "port": self._port,
-            "folder": self.folder,
-        }
+        values = {"realm": self.realm, "host": LOOPBACK, "port": self._port, "folder": self.folder}
         self.config.write_text(_KRB5_CONF.format_map(values), "utf-8")
         (self.folder / "kdc.conf").write_text(_KDC_CONF.format_map(values), "utf-8")
 

@@ -12,13 +12,15 @@ after this process, however it ends.
 
 import asyncio
 import atexit
+import fcntl
+import shutil
 import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from aioproducer.testing.certificates import Certificate
-from aioproducer.testing.cluster_options import checked_racks
 from aioproducer.testing.cluster_security import (
     LISTENERS,
     ClusterSecurity,
@@ -26,34 +28,37 @@ from aioproducer.testing.cluster_security import (
     client_properties,
     write_client_files,
 )
-from aioproducer.testing.kafka.class_archive import class_archive_options
-from aioproducer.testing.kafka.errors import BrokerStartError
-from aioproducer.testing.kafka.folders import WorkingFolder, copy_log_folder, formatted_log_folder, new_uuid
-from aioproducer.testing.kafka.java_process import PERFORMANCE_HEAP, SMALL_HEAP
-from aioproducer.testing.kafka.kafka_jars import TESTED_VERSIONS, kafka_jars
-from aioproducer.testing.kafka.kafka_node import KafkaNode, NodeProgram
-from aioproducer.testing.kafka.secured_listeners import (
-    KEYSTORE_FILE,
-    TRUSTSTORE_FILE,
-    jvm_options,
-    replace_file,
-    secured_properties,
-    write_broker_files,
-)
-from aioproducer.testing.kafka.security_requests import (
+from aioproducer.testing.fake_broker.settings import checked_racks
+from aioproducer.testing.kafka.broker_requests import (
     SCRAM_HASHES,
     delete_scram_user,
     set_broker_configs,
     set_scram_password,
 )
+from aioproducer.testing.kafka.cache import (
+    TESTED_VERSIONS,
+    class_archive_options,
+    copy_log_folder,
+    formatted_log_folder,
+    kafka_jars,
+    new_uuid,
+)
+from aioproducer.testing.kafka.kafka_node import KafkaNode, NodeProgram
+from aioproducer.testing.kafka.programs import PERFORMANCE_HEAP, SMALL_HEAP, BrokerStartError
 from aioproducer.testing.kafka.server_properties import (
+    KEYSTORE_FILE,
     LOOPBACK,
+    TRUSTSTORE_FILE,
     NodePorts,
     ProxiedPorts,
     free_ports,
     is_free,
+    jvm_options,
     properties_text,
+    replace_file,
+    secured_properties,
     server_properties,
+    write_broker_files,
 )
 
 START_TIMEOUT_S = 90.0
@@ -152,7 +157,9 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         self._require_free_ports()
         jars = await kafka_jars(self.version)
         template = await formatted_log_folder(jars, self._features)
-        options = await self._jvm_options(jars, template)
+        options: Sequence[str] = PERFORMANCE_HEAP
+        if not self._is_for_measuring:
+            options = (*SMALL_HEAP, *await class_archive_options(jars, template))
         atexit.register(self._stop_now)
         try:
             self._lay_out(template, jars, options)
@@ -160,7 +167,8 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
                 node.launch()
             await self._wait_until_ready(tuple(self._nodes.values()))
             if self.security is not None:
-                await self._create_users(self.security)
+                for user, password in self.security.users.items():
+                    await self._set_password(user, password, self.security.scram_iterations)
         except BaseException:
             await self.stop()
             raise
@@ -295,10 +303,6 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
             if node.is_running:
                 await set_broker_configs(node.ports.broker_port, node.ports.node_id, configs)
 
-    async def _create_users(self, security: ClusterSecurity) -> None:
-        for user, password in security.users.items():
-            await self._set_password(user, password, security.scram_iterations)
-
     def _any_running(self) -> KafkaNode:
         return next(node for node in self._nodes.values() if node.is_running and not node.is_paused)
 
@@ -311,11 +315,6 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         for port in self._client_ports or ():
             if not is_free(port):
                 raise BrokerStartError(f"port {port} on {LOOPBACK} is in use by another program")
-
-    async def _jvm_options(self, jars: Path, template: Path) -> Sequence[str]:
-        if self._is_for_measuring:
-            return PERFORMANCE_HEAP
-        return (*SMALL_HEAP, *await class_archive_options(jars, template))
 
     def _lay_out(self, template: Path, jars: Path, options: Sequence[str]) -> None:
         """Make the folder of every node: formatted log folder and settings."""
@@ -377,3 +376,38 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
+
+
+PREFIX = "aioproducer-kafka-"
+LOCK_FILE = ".owner"
+
+
+class WorkingFolder:
+    """A temporary folder, removed by `remove` or, if this process dies first, by the next one made.
+
+    Its owner holds a lock on a file in it, which the system drops when the owner dies, however it dies.
+    """
+
+    def __init__(self) -> None:
+        _remove_orphans()
+        self.path: Path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        being_made = self.path / f"{LOCK_FILE}.new"
+        self._lock = being_made.open("w", encoding="utf-8")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        being_made.rename(self.path / LOCK_FILE)  # only a locked one is ever seen under its name
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; doing so again does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_orphans() -> None:
+    """Remove the folders of processes that died; those of other users are left alone."""
+    for lock_file in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK_FILE}"):
+        try:
+            with lock_file.open("r+", encoding="utf-8") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock_file.parent, ignore_errors=True)
+        except OSError:
+            continue  # its owner lives, or it is not ours

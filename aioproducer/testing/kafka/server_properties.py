@@ -1,7 +1,7 @@
-"""The `server.properties` of each node of a loopback cluster: broker and controller in one process (KRaft).
+"""The `server.properties` of each node of a loopback cluster, and the files that those of secured listeners name.
 
-Pure, but for the search of free ports. The settings are small and fast, for tests and demos; the quorum is static
-(`controller.quorum.voters`), which Kafka 3.9 and 4.x support and which needs no flag to format.
+Each node is broker and controller in one process (KRaft). The settings are small and fast, for tests and demos; the
+quorum is static (`controller.quorum.voters`), which Kafka 3.9 and 4.x support and which needs no flag to format.
 
 Ports are outside the range that the system gives to outgoing connections: a port that the system picks (port 0) may be
 taken by another connection while its broker restarts.
@@ -13,9 +13,37 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aioproducer.testing.cluster_security import LISTENERS
+from aioproducer.testing.cluster_security import (
+    BROKER_PRINCIPAL,
+    LISTENERS,
+    LOGIN_MODULES,
+    SERVICE_NAME,
+    ClusterSecurity,
+)
+from aioproducer.testing.tokens import DEFAULT_AUDIENCE, DEFAULT_ISSUER
 
 LOOPBACK = "127.0.0.1"
+KEYSTORE_FILE, TRUSTSTORE_FILE, JWKS_FILE = "broker-keystore.pem", "broker-truststore.pem", "jwks.json"
+
+TOKEN_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"  # noqa: S105 - a class
+
+SMALL_AND_FAST = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    # the default of 128 MB per broker does not fit small heaps; must be above 1 MB
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.index.size.max.bytes": "1048576",
+    # a killed node is noticed, and may come back, after this; the default is 9 s
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "1000",
+}
+"""Differences from Kafka's defaults, so that a node starts in seconds and stays small."""
+
+FIRST_PORT, LAST_PORT = 20_000, 32_000
+"""Below Linux's ephemeral range (32768-60999) and macOS's (49152-65535), above the ports of well-known services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +83,6 @@ def server_properties(node: NodePorts, quorum: Sequence[NodePorts], log_folder: 
     }
 
 
-SMALL_AND_FAST = {
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    "num.network.threads": "2",
-    "num.io.threads": "2",
-    # the default of 128 MB per broker does not fit small heaps; must be above 1 MB
-    "log.cleaner.dedupe.buffer.size": "2097152",
-    "log.index.size.max.bytes": "1048576",
-    # a killed node is noticed, and may come back, after this; the default is 9 s
-    "broker.session.timeout.ms": "4000",
-    "broker.heartbeat.interval.ms": "1000",
-}
-"""Differences from Kafka's defaults, so that a node starts in seconds and stays small."""
-
-
 def properties_text(properties: Mapping[str, str]) -> str:
     """The text of a Java properties file; values here are paths, numbers and host names, so nothing needs escaping."""
     return "".join(f"{name}={value}\n" for name, value in properties.items())
@@ -89,7 +101,9 @@ def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, st
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": voters,
-        "listeners": _listeners_text({**listeners, "CONTROLLER": node.controller_port}),
+        "listeners": ",".join(
+            f"{name}://{LOOPBACK}:{port}" for name, port in {**listeners, "CONTROLLER": node.controller_port}.items()
+        ),
         "advertised.listeners": ",".join(
             # clients of a TLS listener check the name, and a test of names needs one
             f"{name}://{'localhost' if name in node.secured else LOOPBACK}:{port}"
@@ -99,14 +113,6 @@ def _who_and_where(node: NodePorts, quorum: Sequence[NodePorts]) -> dict[str, st
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": protocols,
     }
-
-
-def _listeners_text(ports: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
-
-
-FIRST_PORT, LAST_PORT = 20_000, 32_000
-"""Below Linux's ephemeral range (32768-60999) and macOS's (49152-65535), above the ports of well-known services."""
 
 
 def free_ports(count: int, *, besides: Collection[int] = ()) -> list[int]:
@@ -133,3 +139,80 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def write_broker_files(security: ClusterSecurity, folder: Path) -> None:
+    """Write what the brokers of a cluster read: their certificate, whom they trust, and the key of tokens."""
+    certificate = security.broker_certificate or security.authority.issue()
+    (folder / KEYSTORE_FILE).write_text(certificate.pem, "utf-8")
+    (folder / TRUSTSTORE_FILE).write_text(security.authority.certificate, "utf-8")
+    (folder / JWKS_FILE).write_text(security.signer.jwks(), "utf-8")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file at once: a reader gets the whole old file or the whole new one."""
+    arriving = path.with_name(f"{path.name}.new")
+    arriving.write_text(text, "utf-8")
+    arriving.replace(path)
+
+
+def jvm_options(security: ClusterSecurity, folder: Path) -> tuple[str, ...]:
+    """Kafka 4 reads keys of tokens only from where this allows it; Java reads its realm from this file alone."""
+    realm = () if security.kdc is None else (f"-Djava.security.krb5.conf={security.kdc.config}",)
+    return (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{folder / JWKS_FILE}", *realm)
+
+
+def secured_properties(security: ClusterSecurity, ports: NodePorts, folder: Path) -> dict[str, str]:
+    """Settings over those of `server_properties`; the listeners themselves are among those."""
+    properties = {
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        "sasl.enabled.mechanisms": ",".join(security.mechanisms),
+        "connections.max.reauth.ms": str(security.session_lifetime_ms),
+        "connection.failed.authentication.delay.ms": str(security.failed_authentication_delay_ms),
+        "ssl.enabled.protocols": ",".join(security.tls_versions),
+        "sasl.kerberos.service.name": SERVICE_NAME,
+        "delegation.token.secret.key": "delegation",  # makes brokers hand out such tokens
+    }
+    for listener in ports.secured:
+        prefix = f"listener.name.{listener.lower()}."
+        if LISTENERS[listener].endswith("SSL"):
+            # by listener, since only then a running broker may be told to read the file again
+            properties[f"{prefix}ssl.keystore.location"] = str(folder / KEYSTORE_FILE)
+            properties[f"{prefix}ssl.truststore.location"] = str(folder / TRUSTSTORE_FILE)
+            properties[f"{prefix}ssl.client.auth"] = security.client_auth.get(listener, "none")
+        if LISTENERS[listener].startswith("SASL"):
+            properties |= _sasl_properties(security, listener, folder)
+    return properties
+
+
+def _sasl_properties(security: ClusterSecurity, listener: str, folder: Path) -> dict[str, str]:
+    prefix = f"listener.name.{listener.lower()}."
+    if listener == "SIGNED":
+        handler = f"{prefix}oauthbearer.sasl."
+        return {
+            f"{prefix}sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{prefix}oauthbearer.sasl.jaas.config": _jaas("OAUTHBEARER", security),
+            f"{handler}server.callback.handler.class": TOKEN_VALIDATOR,
+            f"{handler}oauthbearer.jwks.endpoint.url": f"file://{folder / JWKS_FILE}",
+            f"{handler}oauthbearer.expected.audience": DEFAULT_AUDIENCE,
+            f"{handler}oauthbearer.expected.issuer": DEFAULT_ISSUER,
+        }
+    return {
+        f"{prefix}{mechanism.lower()}.sasl.jaas.config": _jaas(mechanism, security) for mechanism in security.mechanisms
+    }
+
+
+def _jaas(mechanism: str, security: ClusterSecurity) -> str:
+    """Return the configuration of the broker's side of a mechanism."""
+    arguments = ""
+    if mechanism == "PLAIN":
+        arguments = "".join(f' user_{name}="{password}"' for name, password in security.users.items())
+    elif mechanism == "OAUTHBEARER":
+        arguments = ' unsecuredLoginStringClaim_sub="broker"'
+    elif mechanism == "GSSAPI":
+        assert security.kdc is not None  # `ClusterSecurity` says so
+        keytab = security.kdc.keytab(BROKER_PRINCIPAL)
+        principal = f"{BROKER_PRINCIPAL}@{security.kdc.realm}"
+        arguments = f' useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}"'
+    return f"{LOGIN_MODULES[mechanism]} required{arguments};"

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from aioproducer.testing.kafka.java_process import java_command
+from aioproducer.testing.kafka.programs import java_command
 from tests.benchmarks.job import Job, Outcome, as_text
 
 MAIN_CLASS = "org.apache.kafka.tools.ProducerPerformance"

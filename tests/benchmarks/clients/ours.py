@@ -1,7 +1,8 @@
 """This producer, on uvloop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 
 import uvloop
@@ -9,8 +10,14 @@ import uvloop
 from aioproducer import Producer, ProducerOptions
 from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, latency_figures
 
-Work = Callable[[Producer, Job], Awaitable[dict[str, float]]]
+Work = Callable[[Producer], Awaitable[dict[str, float]]]
 """Runs between warm-up and close; returns the figures."""
+
+Loop = Callable[[Producer, Job, int], Awaitable[None]]
+"""Enqueues this number of records."""
+
+Run = Callable[[Coroutine[object, object, dict[str, float]]], dict[str, float]]
+"""Runs a coroutine on an event loop of its kind."""
 
 
 def configuration(job: Job) -> ProducerOptions:
@@ -21,24 +28,15 @@ def configuration(job: Job) -> ProducerOptions:
     return options
 
 
-def enqueue(job: Job) -> Outcome:
-    """`await enqueue` in a loop, then `flush`."""
-
-    async def work(producer: Producer, job: Job) -> dict[str, float]:
-        topic, value = job.topic, job.value
-        stopwatch = Stopwatch()
-        for _ in range(job.records):
-            await producer.enqueue(topic, value)
-        await producer.flush()
-        return stopwatch.figures(job.records)
-
-    return _run(work, job)
+def enqueue(job: Job, run: Run = uvloop.run) -> Outcome:
+    """`await enqueue` in a loop, then `flush`; over TLS where the job has a CA."""
+    return measure(enqueuing(job.value), job, run=run)
 
 
 def enqueue_in_turn(job: Job) -> Outcome:
     """One record to each partition in turn, each a batch of its own."""
 
-    async def work(producer: Producer, job: Job) -> dict[str, float]:
+    async def work(producer: Producer) -> dict[str, float]:
         topic, value, partitions = job.topic, job.value, job.partitions
         stopwatch = Stopwatch()
         for number in range(job.records):
@@ -52,7 +50,7 @@ def enqueue_in_turn(job: Job) -> Outcome:
 def await_sends(job: Job) -> Outcome:
     """`job.tasks` tasks, each with `await send` in a loop."""
 
-    async def work(producer: Producer, job: Job) -> dict[str, float]:
+    async def work(producer: Producer) -> dict[str, float]:
         async def send_in_a_loop() -> None:
             for _ in range(job.records // job.tasks):
                 await producer.send(topic, value)
@@ -70,7 +68,7 @@ def await_sends(job: Job) -> Outcome:
 def latency(job: Job) -> Outcome:
     """One task that awaits one record after another."""
 
-    async def work(producer: Producer, job: Job) -> dict[str, float]:
+    async def work(producer: Producer) -> dict[str, float]:
         topic, value = job.topic, job.value
         latencies_s = []
         for _ in range(job.records):
@@ -105,15 +103,52 @@ def transact(job: Job) -> Outcome:
     return Outcome(job.end_offsets(WARMUP_TRANSACTIONS + job.transactions), figures, shown)
 
 
-def _run(work: Work, job: Job) -> Outcome:
-    """Start a producer on uvloop, warm it up, and let it do the work."""
+def enqueuing(value: object) -> Loop:
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        topic = job.topic
+        for _ in range(records):
+            await producer.enqueue(topic, value)
+
+    return loop
+
+
+def measure(
+    loop: Loop,
+    job: Job,
+    options: ProducerOptions | None = None,
+    *,
+    run: Run = uvloop.run,
+    beside: Callable[[Producer], AbstractContextManager[object]] = nullcontext,
+) -> Outcome:
+    """Warm a producer up, and let it enqueue and flush while something else goes on."""
+
+    async def work(producer: Producer) -> dict[str, float]:
+        with beside(producer):
+            stopwatch = Stopwatch()
+            await loop(producer, job, job.records)
+            await producer.flush()
+            return stopwatch.figures(job.records)
+
+    return _run(work, job, options, warm_up=loop, run=run)
+
+
+def _run(
+    work: Work,
+    job: Job,
+    options: ProducerOptions | None = None,
+    *,
+    warm_up: Loop | None = None,
+    run: Run = uvloop.run,
+) -> Outcome:
+    """Start a producer, warm it up, and let it do the work."""
+    given: ProducerOptions = {**configuration(job), **(options or {})}
+    if job.ca_file:
+        given |= ProducerOptions(security_protocol="SSL", ssl_truststore_location=job.ca_file)
 
     async def main() -> dict[str, float]:
-        async with Producer(job.bootstrap_servers, **configuration(job)) as producer:
-            for _ in range(job.warmup_records):
-                await producer.enqueue(job.topic, job.value)
+        async with Producer(job.secured_servers or job.bootstrap_servers, **given) as producer:
+            await (warm_up or enqueuing(job.value))(producer, job, job.warmup_records)
             await producer.flush()
-            return await work(producer, job)
+            return await work(producer)
 
-    figures = uvloop.run(main())
-    return Outcome(job.warmup_records + job.records, figures, as_text(dict(configuration(job))))
+    return Outcome(job.warmup_records + job.records, run(main()), as_text(dict(configuration(job))))

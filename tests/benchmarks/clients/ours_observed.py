@@ -4,7 +4,7 @@ import gc
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from time import process_time
 
@@ -24,8 +24,8 @@ from aioproducer.integrations.opentelemetry import OpenTelemetryInterceptor
 from aioproducer.integrations.opentelemetry.interceptor import NAMES
 from aioproducer.integrations.prometheus import ProducerCollector
 from aioproducer.integrations.schema_registry import AvroSerializer, Schema, SchemaId
-from tests.benchmarks.clients.ours import configuration
-from tests.benchmarks.job import Job, Outcome, Stopwatch, as_text
+from tests.benchmarks.clients.ours import configuration, enqueuing, measure
+from tests.benchmarks.job import Job, Outcome, Stopwatch
 
 ORDER = {
     "id": 1234567,
@@ -42,14 +42,13 @@ AVRO = """{"type": "record", "name": "Order", "fields": [
 
 
 def plain(job: Job) -> Outcome:
-    """Enqueue bytes."""
-    return _run(job, {}, job.value)
+    return measure(enqueuing(job.value), job)
 
 
 def traced(job: Job) -> Outcome:
     """Enqueue bytes, each with a span and two metrics of OpenTelemetry's SDK."""
     interceptor = OpenTelemetryInterceptor(TracerProvider(), _meters())
-    return _run(job, {"interceptors": [interceptor]}, job.value)
+    return measure(enqueuing(job.value), job, {"interceptors": [interceptor]})
 
 
 def traces_alone(job: Job) -> Outcome:
@@ -83,12 +82,12 @@ def traces_alone(job: Job) -> Outcome:
 
 def scraped(job: Job) -> Outcome:
     """Enqueue bytes while Prometheus scrapes each second."""
-    return _run(job, {}, job.value, beside=_scraping)
+    return measure(enqueuing(job.value), job, beside=_scraping)
 
 
 def avro(job: Job) -> Outcome:
     """Enqueue a dict with the serializer for Avro, whose schema id is known."""
-    return _run(job, {"value_serializer": AvroSerializer(AVRO, _OneId())}, ORDER)
+    return measure(enqueuing(ORDER), job, {"value_serializer": AvroSerializer(AVRO, _OneId())})
 
 
 def avro_alone(job: Job) -> Outcome:
@@ -133,7 +132,6 @@ def explain(job: Job) -> Outcome:
 
 
 def _one_pass(queues: Iterable[PartitionQueue]) -> list[tuple[object, ...]]:
-    """Read what an explanation says of each batch."""
     return [
         (*queue.topic_partition, queue.leader_id, batch.count, batch.size, batch.attempts, batch.state, batch.called_at)
         for queue in queues
@@ -149,8 +147,6 @@ def _cpu_us(work: Callable[[], int]) -> float:
 
 
 class _OneId:
-    """A registry with one schema."""
-
     async def schema_id(self, subject: str, schema: Schema | None, *, register: bool, normalize: bool) -> SchemaId:
         del subject, schema, register, normalize
         return SchemaId(7)
@@ -180,38 +176,6 @@ def _scraping(producer: Producer) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-
-
-@contextmanager
-def _nothing(producer: Producer) -> Iterator[None]:
-    del producer
-    yield
-
-
-def _run(
-    job: Job,
-    hooks: ProducerOptions,
-    value: object,
-    *,
-    beside: Callable[[Producer], AbstractContextManager[None]] = _nothing,
-) -> Outcome:
-    options: ProducerOptions = {**configuration(job), **hooks}
-
-    async def send(producer: Producer, records: int) -> None:
-        topic = job.topic
-        for _ in range(records):
-            await producer.enqueue(topic, value)
-        await producer.flush()
-
-    async def main() -> dict[str, float]:
-        async with Producer(job.bootstrap_servers, **options) as producer:
-            await send(producer, job.warmup_records)
-            with beside(producer):
-                stopwatch = Stopwatch()
-                await send(producer, job.records)
-                return stopwatch.figures(job.records)
-
-    return Outcome(job.warmup_records + job.records, uvloop.run(main()), as_text(dict(configuration(job))))
 
 
 def _alone(job: Job, loop: Callable[[int], None]) -> Outcome:

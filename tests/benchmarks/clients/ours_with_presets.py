@@ -1,4 +1,4 @@
-"""This producer with the presets of `ProducerConfig` and with the defaults, on uvloop."""
+"""This producer with the presets of `ProducerConfig` and with the defaults, and `MockProducer`, on uvloop."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ from time import perf_counter
 import uvloop
 
 from aioproducer import Producer, ProducerConfig
+from aioproducer.testing import MockProducer
 from tests.benchmarks.job import Job, Outcome, Stopwatch, as_text, latency_figures
 
 PRESETS: dict[str, Callable[[str], ProducerConfig]] = {
@@ -80,6 +81,25 @@ def callbacks(job: Job, preset: str) -> Outcome:
         return latency_figures(latencies_s[job.warmup_records :])
 
     return _outcome(job, preset, uvloop.run(main()))
+
+
+def send_to_mock(job: Job) -> Outcome:
+    """`MockProducer.send` in a loop, then `flush`: what unit tests pay."""
+
+    async def main() -> dict[str, float]:
+        async with MockProducer(topics={job.topic: job.partitions}) as producer:
+            for _ in range(job.warmup_records):
+                producer.send(job.topic, job.value)
+            await producer.flush()
+            producer.clear()
+            topic, value = job.topic, job.value
+            stopwatch = Stopwatch()
+            for _ in range(job.records):
+                producer.send(topic, value)
+            await producer.flush()
+            return stopwatch.figures(job.records)
+
+    return Outcome(0, uvloop.run(main()))  # the broker gets none
 
 
 def _outcome(job: Job, preset: str, figures: dict[str, float]) -> Outcome:

@@ -1,4 +1,4 @@
-"""This producer over TLS or plaintext on either loop, and OpenSSL's encryption alone."""
+"""This producer over TLS or plaintext on asyncio's loop and beside a busy thread, and OpenSSL's encryption alone."""
 
 import asyncio
 import contextlib
@@ -8,26 +8,16 @@ import threading
 from pathlib import Path
 from time import process_time
 
-import uvloop
-
-from aioproducer import Producer, ProducerOptions
 from aioproducer.testing.certificates import CertificateAuthority
-from tests.benchmarks.clients.ours import configuration
-from tests.benchmarks.job import Job, Outcome, Stopwatch, as_text
+from tests.benchmarks.clients.ours import enqueue
+from tests.benchmarks.job import Job, Outcome
 
 WRITE_BYTES = 900_000  # a full request of several batches
 
 
-def enqueue(job: Job) -> Outcome:
-    """`await enqueue` in a loop, then `flush`, on uvloop."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return _enqueue(runner, job)
-
-
 def enqueue_on_asyncio(job: Job) -> Outcome:
-    """The same on asyncio's own loop."""
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return _enqueue(runner, job)
+    """`await enqueue` in a loop on asyncio's own event loop."""
+    return enqueue(job, asyncio.run)
 
 
 def enqueue_beside_a_busy_thread(job: Job) -> Outcome:
@@ -58,26 +48,6 @@ def encrypt(job: Job) -> Outcome:
         ciphertext.read()
     cpu_s = (process_time() - start_s) / (writes * WRITE_BYTES) * job.value_bytes
     return Outcome(0, {"cpu_us_per_record": cpu_s * 1e6})
-
-
-def _enqueue(runner: asyncio.Runner, job: Job) -> Outcome:
-    options = configuration(job)
-    if job.ca_file:
-        options |= ProducerOptions(security_protocol="SSL", ssl_truststore_location=job.ca_file)
-
-    async def main() -> dict[str, float]:
-        async with Producer(job.secured_servers or job.bootstrap_servers, **options) as producer:
-            topic, value = job.topic, job.value
-            for _ in range(job.warmup_records):
-                await producer.enqueue(topic, value)
-            await producer.flush()
-            stopwatch = Stopwatch()
-            for _ in range(job.records):
-                await producer.enqueue(topic, value)
-            await producer.flush()
-            return stopwatch.figures(job.records)
-
-    return Outcome(job.warmup_records + job.records, runner.run(main()), as_text(dict(configuration(job))))
 
 
 def _handshake_in_memory() -> tuple[ssl.SSLObject, ssl.MemoryBIO]:

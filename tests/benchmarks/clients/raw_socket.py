@@ -164,7 +164,6 @@ class RawConnection:
         self._correlation_ids = count()
 
     def close(self) -> None:
-        """Close the socket."""
         self._answers.close()
         self._socket.close()
 
@@ -192,11 +191,7 @@ class RawConnection:
             self._socket.sendall(memoryview(request)[sent - len(header) :])
 
     def receive(self) -> None:
-        """Read one response to Produce.
-
-        Raises:
-            RuntimeError: the broker refused a batch.
-        """
+        """Read one response to Produce."""
         answer = decode_produce_response(VERSION, self._receive())
         refused = [partition for partition in answer.partitions if partition.error_code != 0]
         if refused or not answer.partitions:
@@ -210,10 +205,7 @@ class RawConnection:
 def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None) -> tuple[bytes, int]:
     """Return the body of a produce request with one batch per partition, and its number of records.
 
-    Args:
-        job: topic, value and partitions.
-        batch_size: in bytes, filled with as many records as fit; 0 for one record.
-        partitions: their number, if not the job's.
+    `batch_size` bytes are filled with as many records as fit; 0 for one record.
     """
     body, records = section_of_records(job.value, batch_size - HEADER_SIZE)
     now_ms = time.time_ns() // 1_000_000
@@ -242,7 +234,6 @@ def _record(value: bytes, offset_delta: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a zigzag-encoded varint."""
     rest = (number << 1) ^ (number >> 63)
     encoded = bytearray()
     while rest >= 0x80:

@@ -24,9 +24,8 @@ from aioproducer.spark._row_groups import Split, find_splits
 from aioproducer.spark._session import CONF_OF_ROW_GROUPS
 from tests.benchmarks.brokers import records_in
 from tests.benchmarks.job import Job, Outcome, percentile
-from tests.benchmarks.spark_setup import jars_folder, pyspark_folder
-from tests.benchmarks.worker import wait_for_go
-from tests.benchmarks.worker_process import ROOT
+from tests.benchmarks.spark_scenario import jars_folder, pyspark_folder
+from tests.benchmarks.worker import ROOT, wait_for_go
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,11 +198,7 @@ def _sink(job: Job) -> dict[str, str]:
 
 
 def _checked(job: Job, at_least: int, at_most: int) -> int:
-    """Return the end offsets' sum, which markers of transactions are part of.
-
-    Raises:
-        RuntimeError: it is not what the rows explain.
-    """
+    """Return the end offsets' sum, which markers of transactions are part of."""
     stored = asyncio.run(records_in(job.bootstrap_servers, job.topic, job.partitions))
     if not at_least <= stored <= at_most:
         raise RuntimeError(f"the broker has {stored:,} records and markers, not {at_least:,} to {at_most:,}")
@@ -261,7 +256,6 @@ def _session(more: Mapping[str, str] | None = None) -> "Iterator[SparkSession]":
 
 def _largest_python_mib() -> float:
     """Return the resident memory of the largest Python worker below this process."""
-    own = os.getpid()
     parents, sizes = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -271,14 +265,14 @@ def _largest_python_mib() -> float:
         parents[int(folder.name)] = int(status["PPid"])
         if status["Name"].strip().startswith("python"):
             sizes[int(folder.name)] = int(status.get("VmRSS", "0 kB").split()[0]) / 1024
-    largest = 0.0
-    for process, size in sizes.items():
-        ancestor = process
-        while ancestor not in {own, 0}:
-            ancestor = parents.get(ancestor, 0)
-        if ancestor == own and process != own:
-            largest = max(largest, size)
-    return largest
+    return max((size for process, size in sizes.items() if _is_below(os.getpid(), process, parents)), default=0.0)
+
+
+def _is_below(root: int, process: int, parents: Mapping[int, int]) -> bool:
+    ancestor = parents[process]
+    while ancestor not in {root, 0}:
+        ancestor = parents.get(ancestor, 0)
+    return ancestor == root
 
 
 def _cpu_s(root: int) -> tuple[float, float]:
@@ -296,10 +290,7 @@ def _cpu_s(root: int) -> tuple[float, float]:
         seconds[int(folder.name)] = (name == "java", user + system, of_dead_user + of_dead_system)
     jvm_s = python_s = 0.0
     for process, (is_jvm, own, of_dead) in seconds.items():
-        ancestor = process
-        while ancestor not in {root, 0}:
-            ancestor = parents.get(ancestor, 0)
-        if ancestor == root and process != root:
+        if _is_below(root, process, parents):
             jvm_s += own if is_jvm else 0.0
             python_s += of_dead if is_jvm else own + of_dead
     return jvm_s, python_s

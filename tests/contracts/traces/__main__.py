@@ -14,12 +14,9 @@ from functools import partial
 from itertools import repeat
 
 from tests.contracts.traces.brokers import SocketBroker
-from tests.contracts.traces.differences import differences
-from tests.contracts.traces.exclusions import without_exclusions
-from tests.contracts.traces.player import answers_of_model, answers_of_real
-from tests.contracts.traces.recordings import FILE, Recording, recordings, write_recordings
-from tests.contracts.traces.traces import KINDS, Trace, trace_of
-from tests.contracts.traces.warm_up import warm_up
+from tests.contracts.traces.differences import differences, without_exclusions
+from tests.contracts.traces.player import answers_of_model, answers_of_real, warm_up
+from tests.contracts.traces.traces import FILE, KINDS, Recording, Trace, recordings, trace_of, write_recordings
 from tests.kafka_releases import RELEASES, profile_of, real_cluster
 
 DEFAULT_TRACES = 1200

@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from aioproducer.testing.fake_broker.cluster import ModelCluster
-from aioproducer.testing.fake_broker.effects import Close, Send
+from aioproducer.testing.fake_broker.exchange import Close, Send
 from aioproducer.testing.fake_broker.settings import ClusterSettings
 from aioproducer.testing.fake_broker.version_profiles import VersionProfile
 

@@ -1,6 +1,6 @@
 """Kinds of traces that write: each draws one trace, most of what it sends is right, some of it is not."""
 
-from tests.contracts.traces.batches import BatchWords
+from tests.contracts.traces.steps import BatchWords
 from tests.contracts.traces.writing import CODECS, TraceWriter
 
 LAST_SEQUENCE = 2**31 - 1

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Unpack
 
-from tests.contracts.traces.batches import BatchWords
 from tests.contracts.traces.message_codec import Tree
-from tests.contracts.traces.steps import PartitionWords, Step
+from tests.contracts.traces.steps import BatchWords, PartitionWords, Step
 
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -2, -1, -3, -4
 CODECS = (0, 0, 0, 1, 2, 3, 4)

@@ -38,52 +38,36 @@ def test_mixing_of_partitions_does_not_matter() -> None:
     assert check_delivery(SENT, read).holds
 
 
-def test_one_missing() -> None:
+def without(row: int) -> list[ReadRecord]:
+    return [record for number, record in enumerate(read_all()) if number != row]
+
+
+def swapped(one: int, other: int) -> list[ReadRecord]:
     read = read_all()
-    del read[7]
+    read[one], read[other] = read[other], read[one]
+    return read
 
+
+@pytest.mark.parametrize(
+    "kind, read, rows",
+    [
+        ("missing", without(7), [7]),
+        ("twice", [*read_all(), read_all()[7]], [7]),  # read again later it is doubled, not out of order
+        ("disorder", swapped(3, 6), [3]),  # of the same key
+        ("disorder", [*read_all()[:9], read_all()[9]._replace(partition=5), *read_all()[10:]], [9, 12]),
+    ],
+    ids=["missing", "doubled", "swapped", "key in two partitions"],
+)
+def test_one_fault_is_found(kind: str, read: list[ReadRecord], rows: list[int]) -> None:
     report = check_delivery(SENT, read)
 
-    assert not report.holds
-    assert (report.faults["missing"].count, report.faults["missing"].rows) == (1, [7])
-    assert faults(report) == {"missing"}
-
-
-def test_one_doubled() -> None:
-    """Read again later it is doubled, not out of order."""
-    read = [*read_all(), read_all()[7]]
-
-    report = check_delivery(SENT, read)
-
-    assert (report.faults["twice"].count, report.faults["twice"].rows) == (1, [7])
-    assert faults(report) == {"twice"}
-
-
-def test_two_swapped_within_a_key() -> None:
-    read = read_all()
-    read[3], read[6] = read[6], read[3]
-
-    report = check_delivery(SENT, read)
-
-    assert (report.faults["disorder"].count, report.faults["disorder"].rows) == (1, [3])
-    assert faults(report) == {"disorder"}
+    assert faults(report) == {kind}
+    assert (report.faults[kind].count, report.faults[kind].rows) == (len(rows), rows)
 
 
 def test_two_swapped_without_a_key() -> None:
     """There is no order to keep."""
-    read = read_all()
-    read[2], read[5] = read[5], read[2]
-
-    assert check_delivery(SENT, read).holds
-
-
-def test_key_in_two_partitions() -> None:
-    read = read_all()
-    read[9] = read[9]._replace(partition=5)
-
-    report = check_delivery(SENT, read)
-
-    assert faults(report) == {"disorder"}
+    assert check_delivery(SENT, swapped(2, 5)).holds
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,66 @@
 """One cell's battlefield: three brokers, a proxy in front of each, topics, and the processes that send."""
 
 import asyncio
+import datetime as dt
 import json
 import random
+import signal
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aioproducer.testing.kafka import KafkaCluster
+from aioproducer.testing.kafka.broker_requests import ask_for_cluster
 from aioproducer.testing.kafka.kafka_node import KafkaNode
-from aioproducer.testing.kafka.readiness import ask_for_cluster
+from aioproducer.testing.kafka.programs import JavaProcess
 from tests.programs.chaos.administration import Administration
-from tests.programs.chaos.checker.cell_description import Topic
-from tests.programs.chaos.checker.history_file import ROW, Kind, read_history
-from tests.programs.chaos.checker.losses import Event
-from tests.programs.chaos.producing.orders import Orders
+from tests.programs.chaos.checker.cell_files import ROW, Event, Kind, Topic, read_history
+from tests.programs.chaos.plans import Orders
 from tests.programs.chaos.proxy import LOOPBACK, Link
-from tests.programs.chaos.tied_process import TiedProcess, run_to_end
+
+
+def now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+class ProgramFailedError(Exception):
+    """A program that had to succeed did not."""
+
+
+class TiedProcess(JavaProcess):
+    """`python -m MODULE ARGUMENTS`, tied to us as brokers are; what it prints goes to a file."""
+
+    def __init__(self, module: str, *arguments: str, log_file: Path) -> None:
+        super().__init__([sys.executable, "-m", module, *arguments], log_file)
+
+    def pause(self) -> None:
+        self.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.send_signal(signal.SIGCONT)
+
+    async def end(self, timeout_s: float) -> bool:
+        self.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait_for_exit()
+        except TimeoutError:
+            self.kill_now()
+            return False
+        return True
+
+
+async def run_to_end(module: str, *arguments: str, out: Path, log_file: Path) -> None:
+    process = TiedProcess(module, *arguments, log_file=log_file)
+    try:
+        await process.wait_for_exit()
+    finally:
+        process.kill_now()
+    if not out.exists():
+        raise ProgramFailedError(f"{module} {' '.join(arguments)}:\n{process.log_tail(40)}")
+
 
 HEAL_TIMEOUT_S = 120.0
 LOOK_S = 0.2
@@ -55,8 +98,6 @@ class Sender:
 
 @dataclass(slots=True)
 class Arena:
-    """All that faults and cells need."""
-
     folder: Path
     cluster: KafkaCluster
     links: Mapping[int, Link]

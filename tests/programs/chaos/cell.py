@@ -1,7 +1,6 @@
 """One cell: a cluster, its proxies and producer processes, the nemesis over them, and the checker at the end.
 
-FOLDER/  what the checker reads (tests/programs/chaos/checker/cell_description.py), verdict.json, what processes
-printed,
+FOLDER/  what the checker reads (checker/cell_files.py), verdict.json, what processes printed,
          and, if anything was violated, broker-N.log and the brokers' files of the topics
 """
 
@@ -16,21 +15,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
+from aioproducer.testing.cluster_security import CA_FILE, LOGIN_MODULES, ClusterSecurity, write_client_files
 from aioproducer.testing.kafka import KafkaCluster
-from aioproducer.testing.kafka.server_properties import free_ports
+from aioproducer.testing.kafka.server_properties import KEYSTORE_FILE, free_ports, write_broker_files
 from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
-from tests.programs.chaos import secured_brokers
 from tests.programs.chaos.administration import Administration
-from tests.programs.chaos.arena import Arena, now_us
-from tests.programs.chaos.checker.cell_description import Cell
-from tests.programs.chaos.leader_watch import watch_leaders
-from tests.programs.chaos.nemesis import Nemesis
-from tests.programs.chaos.plans import CLIENTS_OF_A_PROCESS, Plan
-from tests.programs.chaos.producing.orders import Orders
+from tests.programs.chaos.arena import Arena, now_us, run_to_end
+from tests.programs.chaos.checker.cell_files import Cell
+from tests.programs.chaos.nemesis import Nemesis, watch_leaders
+from tests.programs.chaos.plans import CLIENTS_OF_A_PROCESS, Orders, Plan
 from tests.programs.chaos.proxy import Link
-from tests.programs.chaos.tied_process import run_to_end
 
 NODES = 3
 RECOVERY_S = 10.0  # bound of the check RECOVERY, on top of the request timeout
@@ -94,7 +90,7 @@ async def open_arena(
     """Brokers, with more settings than all have, and proxies; gone at the end with every process, however it ends."""
     proxy_ports = free_ports(NODES)
     if is_secured:
-        settings = {**settings, **secured_brokers.broker_settings(folder)}
+        settings = {**settings, **broker_settings(folder)}
     cluster = KafkaCluster(
         version_of_release(version),
         nodes=NODES,
@@ -112,8 +108,8 @@ async def open_arena(
         admin = Administration(cluster.bootstrap_servers)
         arena = Arena(folder, cluster, links, admin, random.Random(seed))
         if is_secured:
-            await secured_brokers.make_user(cluster)
-            arena.client_options = secured_brokers.client_options(folder)
+            await cluster.change_password(USER, PASSWORD)
+            arena.client_options = client_options(folder)
         try:
             yield arena
         finally:
@@ -123,7 +119,6 @@ async def open_arena(
 
 
 async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
-    """Run the cell from the first record to the verdict."""
     (arena.folder / "events.jsonl").touch()
     for workload in plan.workloads:
         await arena.make_topic(workload.number, plan.topic(workload), workload.partitions)
@@ -142,7 +137,7 @@ async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
         await asyncio.wait([watching])
     _describe(plan, arena)
     result.problems += await _end_senders(arena)
-    result.problems += secured_brokers.files_with_the_password(arena.folder)
+    result.problems += files_with_the_password(arena.folder)
     await asyncio.sleep(LATE_APPENDS_S)
     for topic in arena.topics.values():
         await arena.read_log(topic)
@@ -207,3 +202,44 @@ def _keep_broker_files(arena: Arena) -> None:
         shutil.copy(node.folder / "broker.log", arena.folder / f"broker-{node.ports.node_id}.log")
         for partition in node.log_folder.glob("chaos-*"):
             shutil.copytree(partition, arena.folder / f"broker-{node.ports.node_id}" / partition.name)
+
+
+# SASL over TLS between producers and brokers: the listener behind the proxies, with sessions that end soon
+
+USER, PASSWORD = "alice", "alice-secret"
+MECHANISM: Final = "SCRAM-SHA-512"
+SESSION_MS: Final = 10_000
+_LISTENER: Final = "listener.name.proxied."
+
+
+def broker_settings(folder: Path) -> Mapping[str, str]:
+    """Write what brokers and clients read, and return the settings of the listener that proxies connect to."""
+    security = ClusterSecurity()
+    write_broker_files(security, folder)
+    write_client_files(security, folder)
+    return {
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:SASL_SSL",
+        "ssl.keystore.type": "PEM",
+        f"{_LISTENER}ssl.keystore.location": str(folder / KEYSTORE_FILE),
+        f"{_LISTENER}sasl.enabled.mechanisms": MECHANISM,
+        f"{_LISTENER}{MECHANISM.lower()}.sasl.jaas.config": f"{LOGIN_MODULES[MECHANISM]} required;",
+        f"{_LISTENER}connections.max.reauth.ms": str(SESSION_MS),
+    }
+
+
+def files_with_the_password(folder: Path) -> list[str]:
+    """Return what is wrong with the files that processes wrote: each that shows the password of the producers."""
+    found = [
+        path.name for path in sorted(folder.iterdir()) if path.is_file() and PASSWORD.encode() in path.read_bytes()
+    ]
+    return [f"{name} shows the password" for name in found]
+
+
+def client_options(folder: Path) -> dict[str, str]:
+    return {
+        "security_protocol": "SASL_SSL",
+        "ssl_truststore_location": str(folder / CA_FILE),
+        "sasl_mechanism": MECHANISM,
+        "sasl_username": USER,
+        "sasl_password": PASSWORD,
+    }

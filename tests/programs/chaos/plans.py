@@ -1,11 +1,13 @@
-"""Plan of a cell: version, faults, topics, workloads and options, all drawn from its seed."""
+"""Plan of a cell (version, faults, topics, workloads, options), drawn from its seed, and orders of its processes."""
 
 import dataclasses
+import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from tests.programs.chaos.checker.cell_description import Limits, Topic
+from tests.programs.chaos.checker.cell_files import Limits, Topic
 
 VERSIONS = ("4.3.1", "3.9.1")
 
@@ -73,8 +75,6 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scale:
-    """Length and load of cells."""
-
     seconds: float
     longest_stop_s: float
     records_per_s: float
@@ -144,3 +144,31 @@ def gate(seed: int, scale: Scale) -> list[Plan]:
 def secured(plan: Plan) -> Plan:
     """Return the same with SASL over TLS, and sessions of ten seconds."""
     return dataclasses.replace(plan, is_secured=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Orders:
+    """Orders for a producer process: one JSON object, its only argument."""
+
+    name: str  # name of the process; its files are FOLDER/history-NAME.bin and FOLDER/end-NAME.json
+    workload: str  # "steady": one producer for all of the cell; "short": many short-lived ones
+    folder: str
+    bootstrap: str
+    topic: str
+    topic_number: int
+    first_client: int  # number of the first producer object; others follow
+    rate: float  # records a second ("steady"), or producers a second ("short")
+    seed: str
+    options: dict[str, Any]  # options of `Producer`
+    client: str  # in `peers.CLIENTS`
+
+    def dumps(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @property
+    def history_file(self) -> Path:
+        return Path(self.folder, f"history-{self.name}.bin")
+
+    @property
+    def end_file(self) -> Path:
+        return Path(self.folder, f"end-{self.name}.json")

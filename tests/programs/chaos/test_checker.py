@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.chaos.checker.history_file import Kind
-from tests.programs.chaos.checker.log_dump import Finding
+from tests.programs.chaos.checker.cell_files import Finding, Kind
+from tests.programs.chaos.checker.transaction_check import (
+    CommittedRecord,
+    check_balances,
+    check_copies,
+    check_transactions,
+)
+from tests.programs.chaos.checker.verdict import Verdict
 from tests.programs.chaos.written_cell import CLIENT, SECOND, SENT_MS, WrittenCell, checks
 
 CHECKER = Path(__file__).parent / "checker"
@@ -31,13 +37,18 @@ def test_checker_imports_nothing_of_the_producer(path: Path) -> None:
     assert set(foreign) <= {"tests.programs.checks"}
 
 
-@pytest.mark.parametrize("module", ["cell_check", "read_log", "__main__"])
+@pytest.mark.parametrize("module", ["read_log", "__main__"])
 def test_running_checker_has_not_loaded_the_producer(module: str) -> None:
     checker = f"tests.programs.chaos.checker.{module}"
     program = f"import sys, {checker}; print([n for n in sys.modules if n.startswith('aioproducer')])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
 
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> WrittenCell:
+    return WrittenCell(tmp_path)
 
 
 # Nothing wrong
@@ -92,7 +103,7 @@ def test_record_of_a_stopped_process_may_live_longer(cell: WrittenCell) -> None:
 
 
 def test_gap_in_a_history(cell: WrittenCell) -> None:
-    cell._next[CLIENT] = 5  # noqa: SLF001 - damage
+    cell.next = 5
     cell.invoke()
 
     assert checks(cell) == {"ENDS_ONCE": 1}
@@ -271,3 +282,195 @@ def test_close_that_outlasts_its_timeout(cell: WrittenCell, lag_s: int, found: d
 
 def test_error_that_is_logged_without_a_cause(cell: WrittenCell) -> None:
     assert checks(cell, errors_without_cause=["asyncio: Task was destroyed"]) == {"LOGGED_ERROR": 1}
+
+
+# Losses that a leader's death explains
+
+
+def lose_one(cell: WrittenCell, *, epoch_after: int) -> None:
+    """Three acknowledged records; in the place of the last stands another, of some leader epoch."""
+    cell.acknowledged(2, topic=2)
+    cell.ok(cell.invoke(topic=2), 2, topic=2)
+    n = cell.invoke(topic=2)
+    cell.ok(n, 2, topic=2)
+    cell.log(n, 2, topic=2, epoch=epoch_after)
+
+
+def test_loss_that_the_death_of_its_leader_explains(cell: WrittenCell) -> None:
+    cell.fault("kill_leader", 0, 3, nodes=[1], leaders={"2": {"0": 1}})
+    lose_one(cell, epoch_after=1)
+
+    verdict = cell.check()
+
+    assert verdict.told == []
+    assert verdict.figures["logs"] == {"one id-0": {}, "two id-0": {"records": 3, "losses_explained": 1}}
+
+
+def test_loss_at_the_end_of_the_log_is_explained_too(cell: WrittenCell) -> None:
+    cell.fault("kill_leader", 0, 3, nodes=[1], leaders={"2": {"0": 1}})
+    cell.acknowledged(2, topic=2)
+    cell.ok(cell.invoke(topic=2), 2, topic=2)
+
+    assert checks(cell) == {}
+
+
+def test_loss_within_one_leader_epoch(cell: WrittenCell) -> None:
+    """A leader died, but this record was never written."""
+    cell.fault("kill_leader", 0, 3, nodes=[1], leaders={"2": {"0": 1}})
+    lose_one(cell, epoch_after=0)
+
+    assert checks(cell) == {"LOST": 1}
+
+
+@pytest.mark.parametrize(
+    "leader, begin_s",
+    [(2, 0), (1, -100), (1, 100)],
+    ids=["another node died", "it died long before", "it died long after"],
+)
+def test_loss_that_no_death_explains(cell: WrittenCell, leader: int, begin_s: float) -> None:
+    cell.fault("kill_leader", begin_s, begin_s + 3, nodes=[1], leaders={"2": {"0": leader}})
+    lose_one(cell, epoch_after=1)
+
+    assert checks(cell) == {"LOST": 1}
+
+
+@pytest.mark.parametrize("partition, found", [(0, {}), (1, {"LOST": 1})], ids=["its leader", "another partition's"])
+def test_loss_when_the_watcher_saw_a_leader_move(cell: WrittenCell, partition: int, found: dict[str, int]) -> None:
+    """A starved node loses what it leads without being killed."""
+    cell.events.append(
+        {"kind": "leaders_moved", "begin_us": cell.at(0), "end_us": cell.at(1), "moved": [[2, partition]]}
+    )
+    lose_one(cell, epoch_after=1)
+
+    assert checks(cell) == found
+
+
+# Topics made again
+
+
+def make_again(cell: WrittenCell) -> None:
+    cell.covers(1, 0, acknowledged_until_us=cell.now_us)
+    cell.now_us += 10 * SECOND
+    cell.covers(1, 1, invoked_from_us=cell.now_us)
+    cell.log_of(1, 1)
+
+
+def test_each_life_holds_its_own(cell: WrittenCell) -> None:
+    """A record may be in both: its acknowledgement was lost, and it was sent again to the new topic."""
+    cell.acknowledged(2)
+    twice = cell.invoke()
+    cell.log(twice, 2)
+    make_again(cell)
+    cell.ok(twice, 0)
+    cell.log(twice, 0, life=1)
+    n = cell.invoke()
+    cell.ok(n, 1)
+    cell.log(n, 1, life=1)
+
+    assert checks(cell) == {}
+
+
+def test_record_acknowledged_during_topic_deletion_may_be_gone(cell: WrittenCell) -> None:
+    cell.acknowledged(1)
+    n = cell.invoke()
+    cell.covers(1, 0, acknowledged_until_us=cell.now_us)
+    cell.ok(n, 1)
+    cell.now_us += SECOND
+    cell.covers(1, 1, invoked_from_us=cell.now_us)
+    cell.log_of(1, 1)
+
+    assert checks(cell) == {}
+
+
+def test_record_that_the_first_life_of_a_topic_lacks(cell: WrittenCell) -> None:
+    """The record was acknowledged before the topic was read, and deleted after that."""
+    cell.ok(cell.invoke(), 0)
+    make_again(cell)
+
+    assert checks(cell) == {"LOST": 1}
+
+
+def test_record_that_the_second_life_of_a_topic_lacks(cell: WrittenCell) -> None:
+    cell.acknowledged(1)
+    make_again(cell)
+    cell.ok(cell.invoke(), 0)
+
+    assert checks(cell) == {"LOST": 1}
+
+
+# Transactions
+
+ENDS: dict[tuple[str, int], str | None] = {("a", 1): "committed", ("a", 2): "aborted", ("a", 3): None}
+
+
+def checked(*found: tuple[str, int, int]) -> list[str]:
+    """Violations, of records by life, number and index; three a transaction, all in one partition under one id."""
+    verdict = Verdict()
+    records = [CommittedRecord(0, "id", *record) for record in found]
+    check_transactions(records, ENDS, records=3, verdict=verdict)
+    return sorted(verdict.violations.elements())
+
+
+def whole(life: str, number: int) -> list[tuple[str, int, int]]:
+    return [(life, number, index) for index in range(3)]
+
+
+def test_what_was_committed_is_there_and_nothing_else() -> None:
+    assert checked(*whole("a", 1)) == []
+    assert checked(*whole("a", 1), *whole("a", 3)) == []
+
+
+def test_torn_transaction_is_found() -> None:
+    assert checked(*whole("a", 1)[:2]) == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 3)[1:]) == ["ATOMIC"]
+
+
+def test_doubled_record_is_found() -> None:
+    assert checked(*whole("a", 1), ("a", 1, 0)) == ["ATOMIC"]
+
+
+def test_lost_aborted_and_unknown_transactions_are_found() -> None:
+    assert checked() == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 2)) == ["ATOMIC"]
+    assert checked(*whole("a", 1), *whole("a", 9)) == ["ATOMIC"]
+
+
+def test_life_that_comes_back_is_found() -> None:
+    """The producer writes after its successor has: it was fenced too late."""
+    verdict = Verdict()
+    ends: dict[tuple[str, int], str | None] = {("a", 1): "committed", ("b", 1): "committed", ("a", 2): "committed"}
+    lives = [*whole("a", 1), *whole("b", 1), *whole("a", 2)]
+
+    check_transactions([CommittedRecord(0, "id", *life) for life in lives], ends, records=3, verdict=verdict)
+
+    assert set(verdict.violations) == {"FENCED"}
+
+
+@pytest.mark.parametrize(
+    "copies, committed, wrong",
+    [
+        ({0: 1, 1: 1, 2: 1}, [2, 1], 0),
+        ({0: 1}, [1, 0], 0),
+        ({0: 1, 1: 1}, [2, 1], 1),
+        ({0: 1, 1: 2, 2: 1}, [2, 1], 1),
+        ({0: 1, 1: 1, 2: 1, 7: 1}, [2, 1], 1),
+        ({0: 1, 1: 1, 2: 1}, [1, 1], 1),
+    ],
+)
+def test_copies_and_offsets_must_agree(copies: dict[int, int], committed: list[int], wrong: int) -> None:
+    verdict = Verdict()
+    check_copies(3, copies, committed, verdict=verdict)
+
+    assert verdict.violations["OFFSETS"] == wrong
+
+
+@pytest.mark.parametrize(
+    "told, wrong",
+    [([], 0), ([(0, 7), (1, 13)], 0), ([(0, 7), (1, 13), (0, 10), (2, 7)], 0), ([(0, 7)], 1)],
+)
+def test_money_that_is_made_or_destroyed_is_found(told: list[tuple[int, int]], wrong: int) -> None:
+    """The last balance of each account counts, or its first one if there is none."""
+    verdict = Verdict()
+    check_balances(told, 3, 10, verdict=verdict)
+
+    assert verdict.violations["ATOMIC"] == wrong

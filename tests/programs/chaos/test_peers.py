@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from aioproducer.testing import FakeCluster
-from tests.programs.chaos.checker.history_file import HistoryWriter, Kind, Row, read_history
-from tests.programs.chaos.plans import Scale, compared
-from tests.programs.chaos.producing.orders import Orders
+from tests.programs.chaos.checker.cell_files import HistoryWriter, Kind, Row, read_history
+from tests.programs.chaos.plans import Orders, Scale, compared
 from tests.programs.chaos.producing.peers import CLIENTS
 from tests.programs.chaos.producing.recording_client import RecordingClient
 
@@ -35,48 +34,36 @@ def orders_of(client: str, bootstrap: str, folder: Path) -> Orders:
     )
 
 
-async def given_records(recording: RecordingClient) -> None:
-    for number in range(RECORDS):
-        if number % 2:
-            recording.send(0)
-        else:
-            await recording.enqueue(0)
-
-
-def outcomes(rows: list[Row]) -> Counter[int]:
-    return Counter(row.kind for row in rows if row.kind != Kind.INVOKE)
+async def told_of(client: str, folder: Path, *, is_killed: bool) -> list[Row]:
+    """Give records to a client, whose broker may be killed before, and return what it was told of their ends."""
+    async with FakeCluster(1, topics={"chaos": 1}) as cluster:
+        orders = orders_of(client, cluster.bootstrap_servers, folder)
+        history = HistoryWriter(orders.history_file)
+        recording = RecordingClient(orders, 0, history)
+        await recording.producer.start()
+        await recording.look_for_partitions()
+        if is_killed:
+            await cluster.kill(1)
+        for number in range(RECORDS):
+            if number % 2:
+                recording.send(0)
+            else:
+                await recording.enqueue(0)
+        await recording.close(0.1 if is_killed else 5)
+        history.close()
+    return [row for row in read_history(orders.history_file) if row.kind != Kind.INVOKE]
 
 
 async def test_records_of_a_client_are_acknowledged_in_order(client: str, tmp_path: Path) -> None:
-    async with FakeCluster(1, topics={"chaos": 1}) as cluster:
-        orders = orders_of(client, cluster.bootstrap_servers, tmp_path)
-        history = HistoryWriter(orders.history_file)
-        recording = RecordingClient(orders, 0, history)
-        await recording.producer.start()
-        await recording.look_for_partitions()
-        await given_records(recording)
-        await recording.close(5)
-        history.close()
+    told = await told_of(client, tmp_path, is_killed=False)
 
-    rows = list(read_history(orders.history_file))
-    told = [(row.n, row.offset, row.partition) for row in rows if row.kind == Kind.OK]
-    assert told == [(n, n, 0) for n in range(RECORDS)]
-    assert outcomes(rows) == Counter({Kind.OK: RECORDS})
+    assert [(row.kind, row.n, row.offset, row.partition) for row in told] == [
+        (Kind.OK, n, n, 0) for n in range(RECORDS)
+    ]
 
 
 async def test_records_of_a_client_end_once_when_brokers_are_gone(client: str, tmp_path: Path) -> None:
-    async with FakeCluster(1, topics={"chaos": 1}) as cluster:
-        orders = orders_of(client, cluster.bootstrap_servers, tmp_path)
-        history = HistoryWriter(orders.history_file)
-        recording = RecordingClient(orders, 0, history)
-        await recording.producer.start()
-        await recording.look_for_partitions()
-        await cluster.kill(1)
-        await given_records(recording)
-        await recording.close(0.1)
-        history.close()
+    told = await told_of(client, tmp_path, is_killed=True)
 
-    rows = list(read_history(orders.history_file))
-    ended = Counter(row.n for row in rows if row.kind != Kind.INVOKE)
-    assert ended == Counter(range(RECORDS))
-    assert Kind.OK not in outcomes(rows)
+    assert Counter(row.n for row in told) == Counter(range(RECORDS))
+    assert Kind.OK not in {row.kind for row in told}

@@ -8,8 +8,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioproducer.testing.kafka.server_properties import free_ports
-from tests.programs.chaos.proxy import LOOPBACK, Link
-from tests.programs.chaos.troubles import at_most, delays, half_open, in_single_bytes, loses_one_way, resets_every
+from tests.programs.chaos.proxy import (
+    LOOPBACK,
+    Link,
+    at_most,
+    delays,
+    half_open,
+    in_single_bytes,
+    loses_one_way,
+    resets_every,
+)
 
 MESSAGE = random.Random(1).randbytes(300_000)
 
@@ -116,7 +124,6 @@ async def test_link_that_refuses_keeps_what_it_has(behind: Heard) -> None:
 
 
 async def test_connection_to_a_dead_broker_is_reset() -> None:
-    """The proxy listens, and has no broker to connect to."""
     port, target = free_ports(2)
     link = Link(port, target, "seed")
     await link.open()

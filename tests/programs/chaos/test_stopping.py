@@ -29,19 +29,9 @@ def wait_until_sending(run: subprocess.Popen[str]) -> list[psutil.Process]:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_run_leaves_no_process(how: signal.Signals, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.programs.chaos",
-        "--cells",
-        "1",
-        "--cell-seconds",
-        "60",
-        "--faults",
-        "delay",
-    ]
-    arguments = ["--rate", "100", "--folder", str(tmp_path / "cells")]
-    run = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    arguments = ["--cells=1", "--cell-seconds=60", "--faults=delay", "--rate=100", f"--folder={tmp_path / 'cells'}"]
+    command = [sys.executable, "-m", "tests.programs.chaos", *arguments]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     children = wait_until_sending(run)
 
     run.send_signal(how)

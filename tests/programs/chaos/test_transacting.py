@@ -1,13 +1,22 @@
-"""Histories of transacting processes are read back, and sessions add up."""
+"""Sessions of transactions are read back and add up; files of secured cells do not show the password."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-from tests.programs.chaos.transacting.history import Line, TransactionHistory, What, read_lines
-from tests.programs.chaos.transacting.processes import ALL_IDS, IDS
-from tests.programs.chaos.transacting.totals import by_release, faults_told, table
+from tests.programs.chaos.cell import PASSWORD, files_with_the_password
+from tests.programs.chaos.transacting.life import Line, TransactionHistory, What, read_lines
+from tests.programs.chaos.transacting.session import ALL_IDS, IDS
+from tests.programs.chaos.transactions import by_release, faults_told, table
+
+
+def test_file_that_shows_the_password_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "brokers").mkdir()
+    (tmp_path / "events.jsonl").write_bytes(b"{}")
+    (tmp_path / "printed-short.log").write_bytes(b"\xff sasl_password=" + PASSWORD.encode())
+
+    assert files_with_the_password(tmp_path) == ["printed-short.log shows the password"]
 
 
 def told(folder: Path) -> list[tuple[str, int, str]]:

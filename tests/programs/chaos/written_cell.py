@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.programs.chaos.checker.cell_check import check_cell
-from tests.programs.chaos.checker.history_file import ROW, Kind
-from tests.programs.chaos.checker.log_dump import LOG_ROW, Covered, Finding, save_coverage
+from tests.programs.chaos.checker.__main__ import check_cell
+from tests.programs.chaos.checker.cell_files import LOG_ROW, ROW, Covered, Finding, Kind, save_coverage
 from tests.programs.chaos.checker.verdict import Verdict
 
 SECOND = 1_000_000
@@ -26,23 +25,22 @@ class WrittenCell:
         self.lasting: list[int] = []
         self.sending_ended_us = 200 * SECOND
         self._history = bytearray()
-        self._next: dict[int, int] = {}
+        self.next = 0  # number of the next record
         self._logs: dict[tuple[int, int], bytearray] = {(1, 0): bytearray(), (2, 0): bytearray()}
         self._covered: dict[tuple[int, int], Covered] = {}
 
     # The history
 
-    def invoke(self, *, client: int = CLIENT, partition: int = 0, topic: int = 1) -> int:
-        n = self._next.get(client, 0)
-        self._next[client] = n + 1
-        self._write(Kind.INVOKE, topic, partition, client, n, -1, SENT_MS)
+    def invoke(self, *, partition: int = 0, topic: int = 1) -> int:
+        n, self.next = self.next, self.next + 1
+        self._write(Kind.INVOKE, topic, partition, CLIENT, n, -1, SENT_MS)
         return n
 
     def ok(self, n: int, offset: int, *, partition: int = 0, topic: int = 1, timestamp: int = SENT_MS) -> None:
         self._write(Kind.OK, topic, partition, CLIENT, n, offset, timestamp)
 
-    def failed(self, n: int, kind: Kind, *, topic: int = 1) -> None:
-        self._write(kind, topic, -1, CLIENT, n, -1, -1)
+    def failed(self, n: int, kind: Kind) -> None:
+        self._write(kind, 1, -1, CLIENT, n, -1, -1)
 
     def acknowledged(self, count: int, *, topic: int = 1) -> None:
         for offset in range(count):
@@ -81,7 +79,6 @@ class WrittenCell:
     # The rest
 
     def fault(self, kind: str, begin_s: float, healed_s: float, **fields: Any) -> None:
-        """Something happened, seconds from now."""
         times = {"begin_us": self.at(begin_s), "end_us": self.at(healed_s), "healed_us": self.at(healed_s)}
         self.events.append({"kind": kind, **times, **fields})
 
@@ -98,14 +95,8 @@ class WrittenCell:
             "lasting_clients": self.lasting,
             "sending_ended_us": self.sending_ended_us,
         }
-        ended = {
-            "clients": [0, 100],
-            "closes": [],
-            "errors": [],
-            "errors_without_cause": [],
-            "failed_starts": 0,
-            "lags": [],
-        } | end
+        lists: dict[str, list[Any]] = {"closes": [], "errors": [], "errors_without_cause": [], "lags": []}
+        ended = {"clients": [0, 100], "failed_starts": 0, **lists, **end}
         (self.folder / "cell.json").write_text(json.dumps(cell), "utf-8")
         (self.folder / "end-p.json").write_text(json.dumps(ended), "utf-8")
         (self.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in self.events), "utf-8")

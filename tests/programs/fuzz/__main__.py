@@ -5,11 +5,18 @@ failure prints the decoder and the bytes, and the exit code is not 0.
 """
 
 import argparse
+import os
 import random
 import resource
+import sys
+import tempfile
 from importlib import import_module
+from pathlib import Path
 
+HANGS_AFTER_S = 30
+LONGEST_INPUT = 4096
 ENGINES = ("chance", "atheris")
+INSTRUMENTED = ["aioproducer._protocol", "aioproducer.testing.fake_broker"]
 
 
 def main() -> None:
@@ -23,8 +30,31 @@ def main() -> None:
     if arguments.memory_mb:
         limit = arguments.memory_mb * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    # Imported here, because atheris must know of a module before it is imported for the first time.
-    import_module(f"tests.programs.fuzz.by_{arguments.engine}").run(arguments.minutes, arguments.seed)
+    if arguments.engine == "atheris":
+        by_atheris(arguments.minutes, arguments.seed)
+    else:
+        # Imported here, because atheris must know of a module before it is imported for the first time.
+        import_module("tests.programs.fuzz.by_chance").run(arguments.minutes, arguments.seed)
+
+
+def by_atheris(minutes: float, seed: int) -> None:
+    """Have libFuzzer keep what reaches a new line; atheris comes with `nox -s fuzz`."""
+    atheris = import_module("atheris")
+    with atheris.instrument_imports(include=INSTRUMENTED):
+        every = list(import_module("tests.programs.fuzz.decoders").decoders().values())
+    corpus = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    for number, decoder in enumerate(every):
+        (corpus / str(number)).write_bytes(bytes((number,)) + decoder.whole)
+        decoder.check(decoder.whole)  # what it imports late is imported now
+
+    def one_input(data: bytes) -> None:
+        if len(data) > 1:
+            every[data[0] % len(every)].check(data[1:])
+
+    options = [f"-max_total_time={round(60 * minutes)}", f"-seed={seed}", f"-timeout={HANGS_AFTER_S}"]
+    options += [f"-max_len={LONGEST_INPUT}", "-rss_limit_mb=2048", f"-artifact_prefix={os.fspath(corpus)}/failed-"]
+    atheris.Setup([sys.argv[0], *options, os.fspath(corpus)], one_input)
+    atheris.Fuzz()
 
 
 main()

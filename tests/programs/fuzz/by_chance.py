@@ -5,8 +5,7 @@ import random
 import time
 
 from tests.programs.fuzz.decoders import decoders
-from tests.programs.fuzz.mutations import damaged, random_steps
-from tests.programs.fuzz.streams import check_stream
+from tests.programs.fuzz.mutations import check_stream, damaged, random_steps
 
 HANGS_AFTER_S = 30
 INPUTS_BETWEEN_LOOKS = 500

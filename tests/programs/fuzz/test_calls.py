@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from aioproducer import BytesSerializer, Producer, ProducerInterceptor, ProducerRecord, RecordMetadata
 from aioproducer.records import Headers
 from aioproducer.testing import FakeCluster
-from tests.fakes.virtual_cluster import ClusterLoop
+from tests.fakes.virtual_loop import ClusterLoop
 from tests.produced import produce_requests, values
 
 PARTITIONS = 2
@@ -40,8 +40,6 @@ class Replacing(ProducerInterceptor):
 
 
 class Passing(ProducerInterceptor):
-    """Returns the record itself, and listens to what becomes of it."""
-
     def __init__(self) -> None:
         self.ends = 0
 

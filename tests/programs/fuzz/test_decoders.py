@@ -3,6 +3,9 @@
 import functools
 import pkgutil
 import struct
+import sys
+import tracemalloc
+from collections.abc import Callable
 from importlib import import_module
 
 import pytest
@@ -15,10 +18,44 @@ from aioproducer.errors import ProtocolError
 from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.wire.messages import decode_request
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
-from tests.programs.fuzz.answers import ANSWERS, OF_ONE_VERSION, READ_OTHERWISE
-from tests.programs.fuzz.decoders import decoders
-from tests.programs.fuzz.measures import calls, peak_bytes
-from tests.programs.fuzz.mutations import KINDS, Step, damaged
+from tests.programs.fuzz.decoders import ANSWERS, OF_ONE_VERSION, READ_OTHERWISE, decoders
+from tests.programs.fuzz.mutations import (
+    KINDS,
+    Step,
+    damaged,
+)
+
+# Cost of a decoder: its peak in bytes, and its calls. Neither depends on how busy the machine is.
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = work()
+        _, peak = tracemalloc.get_traced_memory()
+        del kept
+    finally:
+        tracemalloc.stop()
+    return peak - before
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Calls of functions, Python's and C's, that the work made."""
+    made = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return made
+
 
 STEPS = st.lists(st.builds(Step, st.sampled_from(KINDS), st.integers(0, 2**16 - 1), st.integers(0, 255)), max_size=6)
 UNPACKING = {name for name in decoders() if name.startswith(("decompress", "accepted_batch"))}

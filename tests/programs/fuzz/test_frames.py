@@ -7,10 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.testing.cluster_driver import FrameReader
-from tests.programs.fuzz.measures import calls, peak_bytes
-from tests.programs.fuzz.mutations import Step, damaged
-from tests.programs.fuzz.streams import MAX_FRAME_BYTES, STREAM, check_stream, frame, heard, in_pieces, talking
-from tests.programs.fuzz.test_decoders import STEPS
+from tests.programs.fuzz.mutations import (
+    MAX_FRAME_BYTES,
+    STREAM,
+    Step,
+    check_stream,
+    damaged,
+    frame,
+    heard,
+    in_pieces,
+    talking,
+)
+from tests.programs.fuzz.test_decoders import STEPS, calls, peak_bytes
 
 PIECES = st.lists(st.integers(1, 50), min_size=1, max_size=20)
 

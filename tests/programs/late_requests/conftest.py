@@ -22,7 +22,6 @@ class Proxied(NamedTuple):
 
 @pytest.fixture(scope="module", params=RELEASES)
 def proxied_kafka(request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor) -> Iterator[Proxied]:
-    """A node of each release, and its advertised port."""
     (port,) = free_ports(1)
     kafka = KafkaCluster(
         version_of_release(request.param),

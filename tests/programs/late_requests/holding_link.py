@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Self
 
 from aioproducer.testing import ApiKey
-from tests.contracts.raw_client import schema
+from tests.contracts.clients import schema
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 30.0
@@ -134,7 +134,6 @@ class HoldingLink:
 
 
 def error_codes(api: ApiKey, version: int, answer: bytes) -> set[int]:
-    """Every error code in an answer, 0 for none."""
     body = answer[1:] if api.is_flexible(version) else answer  # behind the tagged fields of its head
     entity, _ = import_module("kio.serial").entity_reader(schema(api, version, "response"))(body, 0)
     return set(_codes_in(entity))

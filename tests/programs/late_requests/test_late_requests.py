@@ -15,7 +15,7 @@ import pytest
 from aioproducer import KafkaError, Producer, TopicPartition
 from aioproducer.testing import ApiKey
 from aioproducer.testing.kafka import KafkaCluster
-from tests.contracts.other_reader import read
+from tests.contracts.clients import read
 from tests.programs.late_requests.conftest import Proxied
 from tests.programs.late_requests.holding_link import HoldingLink
 
@@ -150,8 +150,7 @@ async def test_offsets_that_arrive_before_the_next_transaction(place: Place) -> 
     async with place.producer() as producer:
         await abort_with_stray_offsets(place, producer)
         beginning = asyncio.ensure_future(producer.begin_transaction())
-        said = await place.link.release()
-        print("SAID", place.kafka.version, said)
+        await place.link.release()
         await beginning
         await send(producer, place.topic, b"next")
         await producer.send_offsets({(place.topic, 0): 5}, place.group)

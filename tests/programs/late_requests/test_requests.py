@@ -11,9 +11,9 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing import ApiKey
-from tests.contracts.raw_client import RawClient
+from tests.contracts.clients import RawClient
 from tests.fakes.transactional_cluster import Release, cluster_of, on_every_release
-from tests.fakes.virtual_cluster import in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 from tests.programs.late_requests.conftest import Proxied
 from tests.programs.late_requests.holding_link import HoldingLink
 

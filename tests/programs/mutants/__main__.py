@@ -9,8 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.programs.mutants.every import MUTANTS
-from tests.programs.mutants.session import SIX_SECONDS, Session, chosen_by
+from tests.programs.mutants.session import MUTANTS, SIX_SECONDS, Session, chosen_by
 
 
 def main() -> int:

@@ -44,13 +44,22 @@ class Change:
         return text[:begin] + new.replace("\n", "\n" + indent) + text[end:]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    name: str
-    breaks: str
-    families: tuple[str, ...] = ()  # families of the simulation that find it fastest; tried before the others
-    tests: tuple[str, ...] = ()  # tests that find it, for what the simulation sees late or not at all; they run first
-    changes: tuple[Change, ...]
+    """A bug: its name, what it breaks, and where.
+
+    Args:
+        families: of the simulation, those that find it fastest; tried before the others.
+        tests: those that find it, for what the simulation sees late or not at all; they run first.
+    """
+
+    def __init__(
+        self, name: str, breaks: str, *changes: Change, families: tuple[str, ...] = (), tests: tuple[str, ...] = ()
+    ) -> None:
+        self.name = name
+        self.breaks = breaks
+        self.changes = changes
+        self.families = families
+        self.tests = tests
 
     def native_modules(self, package: Path) -> tuple[str, ...]:
         """Return the extension modules to build: a changed `.pxd` has code of all that use it."""

@@ -6,307 +6,269 @@ from tests.programs.mutants.mutant import Change, Mutant
 
 PUBLISHED: Final = (
     Mutant(
-        name="new_sequence_on_retry",
-        breaks="a batch is resent under another sequence, so brokers write it twice",
-        families=("D1", "D2"),
-        changes=(
-            Change(
-                "_accumulator/partition_queue.py",
-                "PartitionQueue.put_on_wire",
-                "not batch.is_stamped",
-                "batch.attempts or not batch.is_stamped",
-            ),
+        "new_sequence_on_retry",
+        "a batch is resent under another sequence, so brokers write it twice",
+        Change(
+            "_accumulator/partition_queue.py",
+            "PartitionQueue.put_on_wire",
+            "not batch.is_stamped",
+            "batch.attempts or not batch.is_stamped",
         ),
+        families=("D1", "D2"),
     ),
     Mutant(
-        name="sequence_taken_at_append",
-        breaks="a batch that is being filled keeps the sequence of an epoch that was left meanwhile",
-        families=("D17", "D9"),
-        changes=(
-            Change(
-                "_accumulator/open_batches.py",
-                "OpenBatches._begin",
-                "batch.generation = self._generations.enter()",
-                """
+        "sequence_taken_at_append",
+        "a batch that is being filled keeps the sequence of an epoch that was left meanwhile",
+        Change(
+            "_accumulator/open_batches.py",
+            "OpenBatches._begin",
+            "batch.generation = self._generations.enter()",
+            """
                     batch.generation = self._generations.enter()
                     if queue.identity.can_stamp:
                         batch.identity = queue.identity.stamp(0)
                     """,
-            ),
-            Change(
-                "_accumulator/partition_queue.py",
-                "PartitionQueue.take_open",
-                "batch.close()",
-                """
+        ),
+        Change(
+            "_accumulator/partition_queue.py",
+            "PartitionQueue.take_open",
+            "batch.close()",
+            """
                     batch.close()
                     if batch.is_stamped:
                         self.identity.stamp(batch.count)
                     """,
-            ),
         ),
+        families=("D17", "D9"),
     ),
     Mutant(
-        name="batch_rebuilt_on_retry",
-        breaks="what may be written is sent again in smaller pieces",
-        families=("D1", "D2"),
-        changes=(
-            Change(
-                "_sender/settlement.py",
-                "Settlement._retry",
-                "self.counts.records_retried += batch.count",
-                """
+        "batch_rebuilt_on_retry",
+        "what may be written is sent again in smaller pieces",
+        Change(
+            "_sender/settlement.py",
+            "Settlement._retry",
+            "self.counts.records_retried += batch.count",
+            """
                     self.counts.records_retried += batch.count
                     if batch.count > 1 and outcome.maybe_written:
                         self._take_apart(batch, keeps_sequences=True, now=now)
                         return
                     """,
-            ),
         ),
+        families=("D1", "D2"),
     ),
     Mutant(
-        name="requeue_at_tail",
-        breaks="a batch that failed goes behind those that were sent after it",
-        families=("D3", "D5"),
-        changes=(
-            Change(
-                "_accumulator/partition_queue.py",
-                "PartitionQueue.insert",
-                """
+        "requeue_at_tail",
+        "a batch that failed goes behind those that were sent after it",
+        Change(
+            "_accumulator/partition_queue.py",
+            "PartitionQueue.insert",
+            """
                     if not self.queued or batch.order < self.queued[0].order:
                         self.queued.appendleft(batch)
                     else:
                         insort(self.queued, batch, key=_by_order)
                     """,
-                "self.queued.append(batch)",
-            ),
+            "self.queued.append(batch)",
         ),
+        families=("D3", "D5"),
     ),
     Mutant(
-        name="memory_released_at_send",
-        breaks="a batch's memory is lent again while the batch may still be sent again",
-        families=("D1", "D8"),
-        changes=(
-            Change(
-                "_accumulator/record_accumulator.py",
-                "RecordAccumulator.drain",
-                "queue.put_on_wire(batch, connection)",
-                """
+        "memory_released_at_send",
+        "a batch's memory is lent again while the batch may still be sent again",
+        Change(
+            "_accumulator/record_accumulator.py",
+            "RecordAccumulator.drain",
+            "queue.put_on_wire(batch, connection)",
+            """
                     queue.put_on_wire(batch, connection)
                     if batch.attempts == 1:
                         self._pool.give_back(batch.chunk)
                     """,
-            ),
-            Change(
-                "_sender/completion.py",
-                "Completion.release",
-                "self._pool.give_back(batch.chunk)",
-                """
+        ),
+        Change(
+            "_sender/completion.py",
+            "Completion.release",
+            "self._pool.give_back(batch.chunk)",
+            """
                     if not batch.attempts:
                         self._pool.give_back(batch.chunk)
                     """,
-            ),
         ),
+        families=("D1", "D8"),
     ),
     Mutant(
-        name="cancelled_waiter_keeps_bytes",
-        breaks="a caller that gives up waiting for memory is counted forever",
+        "cancelled_waiter_keeps_bytes",
+        "a caller that gives up waiting for memory is counted forever",
+        Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
+        Change(
+            "_accumulator/wait_queues.py",
+            "WaitQueues._appended",
+            "self._leave(record)",
+            """
+                    self._leave(record)
+                    self.bytes -= record.size
+                    """,
+        ),
+        Change(
+            "_accumulator/wait_queues.py",
+            "WaitQueues._fail",
+            "self._leave(record)",
+            """
+                    self._leave(record)
+                    self.bytes -= record.size
+                    """,
+        ),
         families=("D8",),
-        changes=(
-            Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
-            Change(
-                "_accumulator/wait_queues.py",
-                "WaitQueues._appended",
-                "self._leave(record)",
-                """
-                    self._leave(record)
-                    self.bytes -= record.size
-                    """,
-            ),
-            Change(
-                "_accumulator/wait_queues.py",
-                "WaitQueues._fail",
-                "self._leave(record)",
-                """
-                    self._leave(record)
-                    self.bytes -= record.size
-                    """,
-            ),
-        ),
     ),
     Mutant(
-        name="wakeup_lost_when_head_waiter_cancelled",
-        breaks="when the first waiter gives up, the waiters behind it are never served",
-        families=("D8", "D2"),
-        changes=(
-            Change(
-                "_accumulator/memory_wait_queues.py",
-                "BufferWaiters._serve_front",
-                "self._show_front(owner, queue)",
-                """
+        "wakeup_lost_when_head_waiter_cancelled",
+        "when the first waiter gives up, the waiters behind it are never served",
+        Change(
+            "_accumulator/wait_queues.py",
+            "BufferWaiters._serve_front",
+            "self._show_front(owner, queue)",
+            """
                     if record is not None and record.call_order == call_order:
                         self._show_front(owner, queue)
                     """,
-            ),
         ),
+        families=("D8", "D2"),
     ),
     Mutant(
-        name="no_correlation_check",
-        breaks="a response counts for the oldest request, also if it names another",
-        families=("D20",),
-        changes=(
-            Change(
-                "_protocol/framing.py",
-                "FrameProtocol._answer",
-                "correlation_id != expected",
-                "correlation_id < 0 < expected",
-            ),
+        "no_correlation_check",
+        "a response counts for the oldest request, also if it names another",
+        Change(
+            "_protocol/framing.py",
+            "FrameProtocol._answer",
+            "correlation_id != expected",
+            "correlation_id < 0 < expected",
         ),
+        families=("D20",),
     ),
     Mutant(
-        name="omitted_partition_is_success",
-        breaks="what an answer does not mention counts as written",
-        families=("D20",),
-        changes=(
-            Change(
-                "_sender/produce_outcome.py",
-                "decide",
-                """
+        "omitted_partition_is_success",
+        "what an answer does not mention counts as written",
+        Change(
+            "_sender/produce_outcome.py",
+            "decide",
+            """
                     if response is None or response.base_offset < NO_OFFSET:
                         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
                     """,
-                """
+            """
                     if response is None:
                         return Complete(NO_OFFSET)
                     if response.base_offset < NO_OFFSET:
                         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
                     """,
-            ),
         ),
+        families=("D20",),
     ),
     Mutant(
-        name="duplicate_is_failure",
-        breaks="a batch of which the broker says that it has it already is reported as failed",
-        tests=("tests/sender/test_produce_outcome.py",),
-        changes=(
-            Change(
-                "_sender/produce_outcome.py",
-                "_sequence_error",
-                """
+        "duplicate_is_failure",
+        "a batch of which the broker says that it has it already is reported as failed",
+        Change(
+            "_sender/produce_outcome.py",
+            "_sequence_error",
+            """
                     if facts.maybe_written:
                         return Complete(NO_OFFSET, response.log_append_time, response.log_start_offset)
                     """,
-                """
+            """
                     if facts.maybe_written and response.base_offset >= 0:
                         return Complete(NO_OFFSET, response.log_append_time, response.log_start_offset)
                     """,
-            ),
         ),
+        tests=("tests/sender/test_produce_outcome.py",),
     ),
     Mutant(
-        name="not_leader_without_refresh",
-        breaks="metadata is not asked for the new leader of a partition",
+        "not_leader_without_refresh",
+        "metadata is not asked for the new leader of a partition",
+        Change(
+            "_protocol/error_codes.py",
+            "ErrorCode",
+            "(6, 'retriable metadata not_written', 'this broker does not lead the partition')",
+            "(6, 'retriable not_written', 'this broker does not lead the partition')",
+        ),
         families=("D5", "D6"),
-        changes=(
-            Change(
-                "_protocol/error_codes.py",
-                "ErrorCode",
-                "(6, 'retriable metadata not_written', 'this broker does not lead the partition')",
-                "(6, 'retriable not_written', 'this broker does not lead the partition')",
-            ),
-        ),
     ),
     Mutant(
-        name="in_flight_expiry_resets_sequence",
-        breaks="records get the sequences of a batch that may still arrive, and are taken for copies",
+        "in_flight_expiry_resets_sequence",
+        "records get the sequences of a batch that may still arrive, and are taken for copies",
+        Change(
+            "_sender/settlement.py",
+            "Settlement._give_up",
+            "batch.queue.identity.abandon(batch)",
+            "batch.queue.identity.next_sequence = batch.identity.base_sequence",
+        ),
         families=("D9", "D1"),
-        changes=(
-            Change(
-                "_sender/settlement.py",
-                "Settlement._give_up",
-                "batch.queue.identity.abandon(batch)",
-                "batch.queue.identity.next_sequence = batch.identity.base_sequence",
-            ),
-        ),
     ),
     Mutant(
-        name="bump_with_others_in_flight",
-        breaks="a partition takes a new epoch while batches of the old one are unresolved",
+        "bump_with_others_in_flight",
+        "a partition takes a new epoch while batches of the old one are unresolved",
+        Change(
+            "_accumulator/partition_queue.py",
+            "PartitionQueue.restamp_if_resolved",
+            "self.on_wire or any((batch.is_unresolved for batch in self.queued))",
+            "any((batch.is_unresolved for batch in self.queued))",
+        ),
         families=("D9", "D7"),
-        changes=(
-            Change(
-                "_accumulator/partition_queue.py",
-                "PartitionQueue.restamp_if_resolved",
-                "self.on_wire or any((batch.is_unresolved for batch in self.queued))",
-                "any((batch.is_unresolved for batch in self.queued))",
-            ),
-        ),
     ),
     Mutant(
-        name="sequence_overflow",
-        breaks="sequences go on behind 2^31 - 1",
+        "sequence_overflow",
+        "sequences go on behind 2^31 - 1",
+        Change(
+            "_accumulator/record_batch_header.py",
+            "sequence_after",
+            "(sequence + count) % (MAX_SEQUENCE + 1)",
+            "sequence + count",
+        ),
         families=("D18",),
-        changes=(
-            Change(
-                "_accumulator/record_batch_header.py",
-                "sequence_after",
-                "(sequence + count) % (MAX_SEQUENCE + 1)",
-                "sequence + count",
-            ),
-        ),
     ),
     Mutant(
-        name="older_leader_epoch_wins",
-        breaks="old news of a leader replaces newer",
+        "older_leader_epoch_wins",
+        "old news of a leader replaces newer",
+        Change(
+            "_network/cluster_updates.py",
+            "_TopicMerge._partitions",
+            "[number for number, (old, new) in pairs if new < old]",
+            "[number for number, (old, new) in pairs if new < old and new == NO_EPOCH]",
+        ),
         families=("D5", "D14"),
-        changes=(
-            Change(
-                "_network/cluster_updates.py",
-                "_TopicMerge._partitions",
-                "[number for number, (old, new) in pairs if new < old]",
-                "[number for number, (old, new) in pairs if new < old and new == NO_EPOCH]",
-            ),
-        ),
     ),
     Mutant(
-        name="flush_wakes_once",
-        breaks="of several who flush, one is told",
-        families=("D1", "D2"),
-        changes=(
-            Change(
-                "_sender/flush.py",
-                "FlushWaiters._generation_finished",
-                """
+        "flush_wakes_once",
+        "of several who flush, one is told",
+        Change(
+            "_sender/completion.py",
+            "FlushWaiters._generation_finished",
+            """
                     if not finished.done():
                         finished.set_result(None)
                     """,
-                """
+            """
                     if not finished.done():
                         finished.set_result(None)
                     break
                     """,
-            ),
         ),
+        families=("D1", "D2"),
     ),
     Mutant(
-        name="close_leaves_futures",
-        breaks="what waits in a queue when the producer is closed never ends",
+        "close_leaves_futures",
+        "what waits in a queue when the producer is closed never ends",
+        Change("_producer/runtime.py", "ProducerRuntime._fail_everything", "self.wait_queues.fail_all(error)", "pass"),
         families=("D16",),
-        changes=(
-            Change(
-                "_producer/runtime.py", "ProducerRuntime._fail_everything", "self.wait_queues.fail_all(error)", "pass"
-            ),
-        ),
     ),
     Mutant(
-        name="cancel_after_append_removes_record",
-        breaks="who is cancelled takes records back that were sent, and those of others with it",
-        families=("D8", "D1"),
-        changes=(
-            Change(
-                "_producer/send_methods.py",
-                "SendMethods.send_and_wait",
-                "return await delivery",
-                """
+        "cancel_after_append_removes_record",
+        "who is cancelled takes records back that were sent, and those of others with it",
+        Change(
+            "_producer/send_methods.py",
+            "SendMethods.send_and_wait",
+            "return await delivery",
+            """
                     try:
                         return await delivery
                     except BaseException as error:
@@ -314,11 +276,11 @@ PUBLISHED: Final = (
                             self._running.take_back(delivery, error)
                         raise
                     """,
-            ),
-            Change(
-                "_producer/runtime.py",
-                "ProducerRuntime",
-                '''
+        ),
+        Change(
+            "_producer/runtime.py",
+            "ProducerRuntime",
+            '''
                     def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
                         """Queue a record until its topic is known and memory is free."""
                         if record.topic not in self.appender.topics:
@@ -326,7 +288,7 @@ PUBLISHED: Final = (
                         self.wait_queues.join(record, is_counted=is_counted)
                         self.wake()
                     ''',
-                '''
+            '''
                     def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
                         """Queue a record until its topic is known and memory is free."""
                         if record.topic not in self.appender.topics:
@@ -339,49 +301,45 @@ PUBLISHED: Final = (
                         for batch in list(queue.queued):
                             if batch.result is delivery._batch_result:
                                 error = KafkaError(f'withdrawn: {cause!r}', outcome=Outcome.NOT_WRITTEN)
-                                queue.remove(batch)
+                                queue.queued.remove(batch)
                                 self.settlement._fail(batch, error, self.loop.time())
                     ''',
-            ),
         ),
+        families=("D8", "D1"),
     ),
     Mutant(
-        name="acks_0_waits",
-        breaks="with acks=0 an answer is awaited that never comes",
+        "acks_0_waits",
+        "with acks=0 an answer is awaited that never comes",
+        Change("_sender/sender.py", "Sender._send", "acks != 0", "True"),
         families=("D4",),
-        changes=(Change("_sender/sender.py", "Sender._send", "acks != 0", "True"),),
     ),
     Mutant(
-        name="throttle_ignored",
-        breaks="KIP-219: a broker that asks for a pause gets none",
-        families=("D19",),
-        changes=(
-            Change(
-                "_network/connection_pool.py",
-                "NodeConnection.is_ready",
-                "self.connection is not None and (not self.is_throttled) and self.connection.can_send",
-                "self.connection is not None and self.connection.can_send",
-            ),
+        "throttle_ignored",
+        "KIP-219: a broker that asks for a pause gets none",
+        Change(
+            "_network/node_connection.py",
+            "NodeConnection.is_ready",
+            "self.connection is not None and (not self.is_throttled) and self.connection.can_send",
+            "self.connection is not None and self.connection.can_send",
         ),
+        families=("D19",),
     ),
     Mutant(
-        name="shared_timestamp",
-        breaks="all records of a batch are reported with the time of its first",
-        families=("D1",),
-        changes=(
-            Change(
-                "_native/append.pyx",
-                "_append",
-                """
+        "shared_timestamp",
+        "all records of a batch are reported with the time of its first",
+        Change(
+            "_native/append.pyx",
+            "_append",
+            """
                     write(self, builder, record)
                     return delivery
                     """,
-                """
+            """
                     write(self, builder, record)
                     delivery._timestamp = builder.base_timestamp
                     return delivery
                     """,
-            ),
         ),
+        families=("D1",),
     ),
 )

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.mutants.every import MUTANTS
 from tests.programs.mutants.mutant import Change, Mutant, StaleMutantError
-from tests.programs.mutants.session import SIX, chosen_by
-from tests.programs.mutants.workshop import PACKAGE, ROOT, WITHOUT_BROKERS
+from tests.programs.mutants.session import MUTANTS, PACKAGE, ROOT, SIX, WITHOUT_BROKERS, chosen_by
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

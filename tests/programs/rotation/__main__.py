@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 
 from tests.programs.rotation.scenarios import SCENARIOS, cluster, play
-from tests.programs.rotation.stage import Extent
-from tests.programs.rotation.ways import MovingLoop
+from tests.programs.rotation.stage import Extent, MovingLoop
 
 RELEASES = ("4.3.1", "3.9.1")
 

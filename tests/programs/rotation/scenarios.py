@@ -12,11 +12,9 @@ from aioproducer.security import ClientCredentials
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster
-from aioproducer.testing.kafka.secured_listeners import replace_file
+from aioproducer.testing.kafka.server_properties import replace_file
 from aioproducer.testing.tokens import unsecured_token
-from tests.programs.rotation.endpoint import LIFETIME_S, TokenEndpoint
-from tests.programs.rotation.stage import Extent, Result, Stage
-from tests.programs.rotation.ways import FIRST, SECOND, moving_loop
+from tests.programs.rotation.stage import FIRST, LIFETIME_S, SECOND, Extent, Result, Stage, TokenEndpoint, moving_loop
 
 USER: Final = "alice"
 SESSION_MS: Final = 3_000
@@ -47,14 +45,12 @@ class Scenario:
 
 
 def _copy(path: str, folder: Path) -> Path:
-    """Copy a file, which the scenario may change."""
     copy = folder / Path(path).name
     copy.write_text(Path(path).read_text("utf-8"), "utf-8")
     return copy
 
 
 async def play(name: str, kafka: KafkaCluster, folder: Path, *, extent: Extent) -> Result:
-    """Play one scenario on a running cluster."""
     scenario = SCENARIOS[name]
     options = kafka.client_options(scenario.listener, scenario.mechanism)
     del options["bootstrap_servers"]

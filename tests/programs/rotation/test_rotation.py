@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.rotation.loads import compared
 from tests.programs.rotation.scenarios import cluster, play
-from tests.programs.rotation.stage import Extent, Result
-from tests.programs.rotation.ways import MovingLoop
+from tests.programs.rotation.stage import Extent, MovingLoop, Result, compared
 
 ONCE = Extent(reauthentications=4, times=1, gap_s=1.0)
 
@@ -18,7 +16,7 @@ async def play_each(names: list[str], folder: Path) -> list[Result]:
         return [await play(name, kafka, folder, extent=ONCE) for name in names]
 
 
-# A way that is cut while it connects leaves a stream of asyncio's that nobody has closed.
+# A way that is cut while it connects leaves an open stream of asyncio's.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.kafka
 @pytest.mark.slow(seconds=60)

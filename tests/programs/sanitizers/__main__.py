@@ -23,12 +23,10 @@ COPIED = ("aioproducer", "tests", "setup.py", "pyproject.toml", "README.md", "LI
 
 TESTS = ("tests/native", "tests/programs/fuzz/test_frames.py")
 JOURNEYS = (
-    "tests/journeys/test_compression.py",
+    "tests/journeys/test_batches.py",
     "tests/journeys/test_send_many.py",
     "tests/journeys/test_send_arrow.py",
-    "tests/journeys/test_send_arrow_as_rows.py",
     "tests/journeys/test_memory_runs_out.py",
-    "tests/journeys/test_large_and_refused_records.py",
 )
 PROBES = (
     ("past_the_end(7)", None),
@@ -46,18 +44,8 @@ def main() -> int:
         build = SanitizedBuild(Path(folder))
         build.make()
         build.probe()
-        pytest = (
-            "-m",
-            "pytest",
-            "-q",
-            "--capture=sys",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:faulthandler",
-            "-m",
-            "not slow",
-        )
+        plugins = ("-p", "no:cacheprovider", "-p", "no:faulthandler")
+        pytest = ("-m", "pytest", "-q", "--capture=sys", *plugins, "-m", "not slow")
         codes = [
             build.run(*pytest, *TESTS, *JOURNEYS),
             build.run("-m", "tests.programs.fuzz", "--minutes", str(arguments.minutes)),
@@ -93,13 +81,8 @@ class SanitizedBuild:
                 shutil.copy(ROOT / name, self._tree)
         shutil.copy(Path(__file__).parent / "overrun.pyx", self._tree / "aioproducer" / "_native")
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-        subprocess.run(
-            command,
-            cwd=self._tree,
-            env={**os.environ, "AIOPRODUCER_SANITIZED": "1"},
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        environment = {**os.environ, "AIOPRODUCER_SANITIZED": "1"}
+        subprocess.run(command, cwd=self._tree, env=environment, check=True, stdout=subprocess.DEVNULL)
 
     def probe(self) -> None:
         """Have both sanitizers report a defect, and this build be the one that is imported."""

@@ -1,4 +1,4 @@
-"""Compares reported outcomes with the logs: a pure function.
+"""Compares reported outcomes with the logs, a pure function, and keeps logs of the model that forget nothing.
 
 LOST, ORDER, NOT_WRITTEN, DUPLICATE (with idempotence), FOREIGN and RECORD_METADATA are explained in `checks.py`.
 """
@@ -10,7 +10,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
+from aioproducer.testing.fake_broker.log.partition import Partition
+from aioproducer.testing.fake_broker.log.partition_log import PartitionLog
+from aioproducer.testing.fake_broker.log.record_batch import LoggedBatch, LoggedRecord, decode_records
+from aioproducer.testing.fake_broker.topics import Topic
 from tests.programs.simulation.history import End, RecordId, Story, Violation
 from tests.reference.murmur2 import murmur2
 
@@ -46,8 +49,6 @@ class _Copy(NamedTuple):
 
 @dataclass(slots=True)
 class _Comparison:
-    """The stories and the logs, side by side."""
-
     stories: Mapping[RecordId, Story]
     promise: Promise
     by_payload: Mapping[bytes | None, Story] = field(default_factory=dict)
@@ -70,13 +71,7 @@ class _Comparison:
 
 
 def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Promise) -> list[Violation]:
-    """Return what is wrong; nothing for a history that keeps the promise.
-
-    Args:
-        stories: all records that anybody tried to send, ended.
-        logs: of all partitions, those of deleted topics too.
-        promise: of the producer's configuration.
-    """
+    """Return what is wrong with stories that have ended, and logs of all partitions, of deleted topics too."""
     by_payload = {story.key if story.value is None else story.value: story for story in stories}
     comparison = _Comparison({story.record: story for story in stories}, promise, by_payload)
     written = [_look_at_log(comparison, log) for log in logs]
@@ -232,3 +227,78 @@ def _check_order(comparison: _Comparison, log: KeptLog, stories: Sequence[Story 
 
 def _where(log: KeptLog, record: LoggedRecord) -> str:
     return f"{log.topic}-{log.partition} @ {record.offset}"
+
+
+class WholeLog(PartitionLog):
+    """A partition's log, and what was in it once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed: list[LoggedBatch] = []
+        self.cut: list[LoggedBatch] = []
+        self.forgot_at: list[int] = []
+
+    def drop_front(self, *, keep_bytes: int) -> None:
+        before = list(self.batches())
+        super().drop_front(keep_bytes=keep_bytes)
+        self._keep_removed(before)
+
+    def drop_before(self, offset: int) -> None:
+        before = list(self.batches())
+        super().drop_before(offset)
+        self._keep_removed(before)
+
+    def truncate(self, offset: int) -> bool:
+        """Cut off what the new leader does not have."""
+        before = list(self.batches())
+        was_cut = super().truncate(offset)
+        if was_cut:
+            self.cut += before[len(list(self.batches())) :]
+            self.forgot_at = [min(at, self.end_offset) for at in self.forgot_at]
+        return was_cut
+
+    def _keep_removed(self, before: list[LoggedBatch]) -> None:
+        self.removed += before[: len(before) - len(list(self.batches()))]
+
+
+class LogKeeper:
+    """Gives partitions logs that forget nothing, and reads them in the end."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[str, int, WholeLog]] = []
+
+    def adopt_all(self, topic: Topic, first: int = 0) -> None:
+        """Give partitions that have no record yet their logs."""
+        for index, partition in enumerate(topic.partitions[first:], first):
+            partition.log = log = WholeLog()
+            self._kept.append((topic.name, index, log))
+
+    def forget_producers(self, partition: Partition) -> None:
+        """Lose what a partition knows of its producers, and note where."""
+        assert isinstance(partition.log, WholeLog)
+        partition.producers.forget()
+        partition.log.forgot_at.append(partition.log.end_offset)
+
+    def outlive_sequences(self, partition: Partition) -> None:
+        """Let a partition be one whose producers have used up most sequences: of the first batches nothing is left.
+
+        A new leader that read them would take the sequences that come round again for copies of theirs.
+        """
+        self.forget_producers(partition)
+        partition.log.drop_before(partition.log.end_offset)
+
+    def logs(self) -> list[KeptLog]:
+        return [
+            KeptLog(
+                topic=topic,
+                partition=index,
+                records=_decoded([*log.removed, *log.batches()]),
+                cut=_decoded(log.cut),
+                forgot_at=tuple(log.forgot_at),
+            )
+            for topic, index, log in self._kept
+        ]
+
+
+def _decoded(batches: list[LoggedBatch]) -> list[LoggedRecord]:
+    return [record for batch in batches for record in decode_records(batch.data)]

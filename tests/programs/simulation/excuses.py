@@ -159,7 +159,6 @@ _ANSWERED: Final = re.compile(rf"({'|'.join(_EXCUSED)}) of '[^']*': ([A-Z_]+): "
 
 
 def check_excuses(stories: Sequence[TransactionStory], plan: Plan) -> Iterator[Violation]:
-    """Look at why transactions failed."""
     if "codes" in plan.enabled:
         return
     for story in stories:

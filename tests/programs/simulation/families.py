@@ -4,8 +4,7 @@ To add one, add a row to `FAMILIES`; what a fault does is said in `nemesis.py`, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypedDict
+from dataclasses import dataclass, field, replace
 
 NETWORK = (
     "drop before append",
@@ -19,20 +18,18 @@ NETWORK = (
     "fragments",
 )
 LEADERS = ("wrong leader", "stale metadata", "no leader")
+DELAYS = (
+    "drop before append",
+    "drop after append",
+    "late responses",
+    "slow node",
+    "stalled reads",
+    "wrong leader",
+    "stale metadata",
+    "retriable code",
+)
 ANSWERS = ("no producer id", "retriable code", "final code", "throttle")
 SURROUNDINGS = ("clock jumps", "user faults")
-
-
-class _Transactional(TypedDict):
-    is_transactional: bool
-    brokers: tuple[int, int]
-    partitions: tuple[int, int]
-    records: tuple[int, int]
-    clients: tuple[int, int]
-    delivery_timeout_ms: tuple[int, int]
-    buffer_memory: tuple[int, int]
-    value_size: tuple[int, int]
-    profiles: tuple[str, ...]
 
 
 MIXED_VERBS: Mapping[str, int] = {"send": 6, "enqueue": 6, "nowait": 2, "wait": 2, "many": 1, "flush": 1, "gather": 1}
@@ -106,17 +103,20 @@ SECURITY = (
 
 ALL = (*NETWORK, *LEADERS, *ANSWERS, *SURROUNDINGS)
 
-_TRANSACTIONAL: "_Transactional" = {
-    "is_transactional": True,
-    "brokers": (1, 4),
-    "partitions": (1, 6),
-    "records": (20, 120),
-    "clients": (1, 3),
-    "delivery_timeout_ms": (1_000, 20_000),
-    "buffer_memory": (8_192, 65_536),
-    "value_size": (8, 150),
-    "profiles": ("4.3.1", "4.3.1", "3.9.1"),
-}
+_TRANSACTIONAL = Family(
+    name="",
+    title="",
+    faults=(),
+    is_transactional=True,
+    brokers=(1, 4),
+    partitions=(1, 6),
+    records=(20, 120),
+    clients=(1, 3),
+    delivery_timeout_ms=(1_000, 20_000),
+    buffer_memory=(8_192, 65_536),
+    value_size=(8, 150),
+    profiles=("4.3.1", "4.3.1", "3.9.1"),
+)
 
 _ROWS = (
     Family(
@@ -177,17 +177,7 @@ _ROWS = (
     Family(
         name="D8",
         title="little memory, impatient callers",
-        faults=(
-            "drop before append",
-            "drop after append",
-            "late responses",
-            "slow node",
-            "stalled reads",
-            "wrong leader",
-            "stale metadata",
-            "retriable code",
-            "throttle",
-        ),
+        faults=(*DELAYS, "throttle"),
         always=("user faults",),
         clients=(6, 25),
         buffer_memory=(1_024, 8_192),
@@ -202,16 +192,17 @@ _ROWS = (
         delivery_timeout_ms=(500, 5_000),
         strikes=(2, 8),
     ),
-    Family(
+    replace(
+        _TRANSACTIONAL,
         name="D10",
         title="transactions",
         faults=(*NETWORK, *LEADERS, "crash", "retriable code", "throttle", "user faults", "codes", *COORDINATORS),
         at_start=("tags",),
         rare=("expired",),
         bulky=0.15,
-        **_TRANSACTIONAL,
     ),
-    Family(
+    replace(
+        _TRANSACTIONAL,
         name="D11",
         title="offsets in transactions",
         faults=(
@@ -229,9 +220,9 @@ _ROWS = (
         rare=("expired",),
         sends_offsets=0.7,
         thinks=0.3,
-        **_TRANSACTIONAL,
     ),
-    Family(
+    replace(
+        _TRANSACTIONAL,
         name="D12",
         title="fenced producers, zombies",
         faults=(
@@ -249,9 +240,10 @@ _ROWS = (
         rivals=True,
         sends_offsets=0.3,
         thinks=0.2,
-        **{**_TRANSACTIONAL, "delivery_timeout_ms": (1_000, 4_000)},
+        delivery_timeout_ms=(1_000, 4_000),
     ),
-    Family(
+    replace(
+        _TRANSACTIONAL,
         name="D13",
         title="strays from one transaction in the next, versions that change",
         faults=(
@@ -269,7 +261,7 @@ _ROWS = (
         sends_offsets=0.3,
         thinks=0.5,
         bulky=0.15,
-        **{**_TRANSACTIONAL, "delivery_timeout_ms": (1_000, 4_000)},
+        delivery_timeout_ms=(1_000, 4_000),
     ),
     Family(
         name="D14",
@@ -317,31 +309,13 @@ _ROWS = (
     Family(
         name="D19",
         title="throttled",
-        faults=(
-            "drop before append",
-            "drop after append",
-            "late responses",
-            "slow node",
-            "stalled reads",
-            "wrong leader",
-            "stale metadata",
-            "retriable code",
-            "user faults",
-        ),
+        faults=(*DELAYS, "user faults"),
         always=("throttle",),
     ),
     Family(
         name="D15",
         title="authentication",
-        faults=(
-            *NETWORK,
-            *LEADERS,
-            "crash",
-            "retriable code",
-            "throttle",
-            *SECURITY,
-            "user faults",
-        ),
+        faults=(*NETWORK, *LEADERS, "crash", "retriable code", "throttle", *SECURITY, "user faults"),
         calm_seeds=6,
         brokers=(1, 3),
         strikes=(4, 16),

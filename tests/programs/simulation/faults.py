@@ -1,7 +1,7 @@
 """Faults, one function each, and `FAULTS`, where a strike finds them by name.
 
-Faults of coordinators are in `coordinator_faults.py`, hostile brokers in `hostile_faults.py`; "user faults" are made
-by the callers, in `caller.py` and `drafts.py`.
+Faults of coordinators are in `coordinator_faults.py`, those of security and hostile brokers in `security_faults.py`;
+"user faults" are made by the callers, in `caller.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.topics.topics import TopicRequest
+from aioproducer.testing.fake_broker.topics import TopicRequest
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from tests.programs.simulation.coordinator_faults import ASKED, COORDINATOR_FAULTS
-from tests.programs.simulation.hostile_faults import HOSTILE_FAULTS
 from tests.programs.simulation.plan import LONGEST_PAUSE
-from tests.programs.simulation.security_faults import SECURITY_FAULTS
+from tests.programs.simulation.security_faults import HOSTILE_FAULTS, SECURITY_FAULTS
 
 if TYPE_CHECKING:
     from tests.programs.simulation.nemesis import Nemesis

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from random import Random
 
 from aioproducer import BufferFullError, KafkaError, Producer, UndeliveredError
+from tests.programs.simulation.checker import LogKeeper
 from tests.programs.simulation.excuses import RECOVERY_S
-from tests.programs.simulation.history import RecordId, Story
+from tests.programs.simulation.history import RecordId, Secrecy, Story
 from tests.programs.simulation.inside import Inside
-from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.nemesis import Nemesis
-from tests.programs.simulation.secrecy import Secrecy
 from tests.programs.simulation.simulated_loop import SimulatedLoop
 from tests.programs.simulation.simulated_network import SimulatedNetwork
 from tests.programs.simulation.workload import TICK_S, Workload
@@ -120,7 +119,9 @@ class Watchman:
         took = self._loop.time() - began
         if took > timeout_s + CLOSE_SLACK_S:
             self._violated("TIMEOUT", f"close({timeout_s:.3f}) took {took:.3f} s")
-        self._note_open_after_close()
+        for story in self._load.deliveries:
+            if not self._is_ended(story):
+                self._violated("ENDS_ONCE", f"{story.record} ({story.verb}) is open after close")
         self._is_over = True
         await asyncio.wait(callers, timeout=self._load.max_block_s + 60)
         nemesis.heal()
@@ -130,11 +131,6 @@ class Watchman:
     async def _close(self, timeout_s: float) -> None:
         with contextlib.suppress(UndeliveredError):
             await self.producer.close(timeout_s)
-
-    def _note_open_after_close(self) -> None:
-        for story in self._load.deliveries:
-            if not self._is_ended(story):
-                self._violated("ENDS_ONCE", f"{story.record} ({story.verb}) is open after close")
 
     # At the ends of the ranges
 

@@ -13,16 +13,14 @@ from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.topics.topics import TopicRequest
+from aioproducer.testing.fake_broker.topics import TopicRequest
 from aioproducer.testing.fake_broker.version_profiles import profile_named
-from tests.programs.simulation.caller import callers_of
-from tests.programs.simulation.checker import KeptLog, Promise, check_history
-from tests.programs.simulation.drafts import serialize
+from tests.programs.simulation.caller import callers_of, serialize
+from tests.programs.simulation.checker import KeptLog, LogKeeper, Promise, check_history
 from tests.programs.simulation.excuses import is_end_by_lies
 from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import End, History, Story, Violation
 from tests.programs.simulation.invariants import Watchman
-from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.nemesis import Nemesis
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.secured import security_of
@@ -30,9 +28,8 @@ from tests.programs.simulation.session_watch import SessionWatch
 from tests.programs.simulation.simulated_loop import LONGEST_JOB_S, SimulatedLoop
 from tests.programs.simulation.simulated_network import PORT, SimulatedNetwork
 from tests.programs.simulation.simulated_tls import BOOTSTRAP_NAME
-from tests.programs.simulation.users_code import UsersInterceptor, UsersPartitioner
 from tests.programs.simulation.wire_watch import WireWatch
-from tests.programs.simulation.workload import Workload
+from tests.programs.simulation.workload import UsersInterceptor, UsersPartitioner, Workload
 
 WALL_CLOCK_MS = 1_700_000_000_000
 

@@ -11,10 +11,10 @@ from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.version_profiles import profile_named
+from tests.programs.simulation.checker import LogKeeper
 from tests.programs.simulation.coordinator_faults import end_downgrade
 from tests.programs.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.programs.simulation.history import History
-from tests.programs.simulation.kept_logs import LogKeeper
 from tests.programs.simulation.plan import Plan, Strike
 from tests.programs.simulation.secured import USER, Secured
 from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
@@ -62,7 +62,7 @@ class Nemesis:
         self.network.settle()
 
     def _secure(self) -> None:
-        """Let client and brokers know the same, and meet each other anew where certificates have changed."""
+        """Let client and brokers know the same, and connect again where certificates have changed."""
         self.secured.heal()
         self.set_password(self.secured.passwords.newest)
         self.secured.passwords.give(self.secured.passwords.newest)

@@ -1,24 +1,37 @@
-"""Runs a plan, on a loop in virtual time, and returns the verdict."""
+"""Runs a plan on a loop in virtual time, or many plans in as many processes as wanted.
+
+Log events are a part of the history, or dropped. Of many runs it is told what they found, how fast, and what they
+covered.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import gc
+import hashlib
+import logging
+import math
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from itertools import product
 from random import Random
 
+import structlog
+
+from aioproducer.testing.fake_broker.wire.messages import load_message_classes
 from tests.programs.simulation.excuses import is_end_by_lies
-from tests.programs.simulation.history import History
+from tests.programs.simulation.history import LOOKS_FOR_PAYLOADS, LOOKS_FOR_SECRETS, History, Secrecy
 from tests.programs.simulation.life import Run, Verdict
-from tests.programs.simulation.log_events import recorded_in
-from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.scheduled_loop import ScheduledLoop
-from tests.programs.simulation.schedules import PrioritySchedule
-from tests.programs.simulation.secrecy import LOOKS_FOR_PAYLOADS, LOOKS_FOR_SECRETS, Secrecy
+from tests.programs.simulation.plan import Plan, draw_plan
+from tests.programs.simulation.scheduled_loop import PrioritySchedule, ScheduledLoop
 from tests.programs.simulation.simulated_loop import SimulatedLoop, threads_on
 from tests.programs.simulation.transactional_life import TransactionalRun
 
-__all__ = ["MOST_TURNS", "Life", "Run", "Verdict", "live_on", "live_through"]
-
 MOST_TURNS = 200_000
+
+Life = Callable[[Plan, SimulatedLoop, History], Run]
 
 
 def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
@@ -26,7 +39,7 @@ def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
     return live_on(_loop(plan), plan, is_recording=is_recording)
 
 
-def live_on(loop: SimulatedLoop, plan: Plan, life: "Life | None" = None, *, is_recording: bool = False) -> Verdict:
+def live_on(loop: SimulatedLoop, plan: Plan, life: Life | None = None, *, is_recording: bool = False) -> Verdict:
     """Live a plan through on a loop of one's own."""
     history = History(is_recording=is_recording)
     history.clock = loop.time
@@ -35,7 +48,7 @@ def live_on(loop: SimulatedLoop, plan: Plan, life: "Life | None" = None, *, is_r
     loop.most_turns = MOST_TURNS
     asyncio.set_event_loop(loop)
     with recorded_in(history), threads_on(loop):
-        run = (life or _life_of(plan))(plan, loop, history)
+        run = (life or (TransactionalRun if plan.family.is_transactional else Run))(plan, loop, history)
         try:
             loop.run_until_complete(run.live())
         except AssertionError as error:
@@ -49,10 +62,6 @@ def live_on(loop: SimulatedLoop, plan: Plan, life: "Life | None" = None, *, is_r
             asyncio.set_event_loop(None)
             loop.close()
     return run.judge()
-
-
-def _life_of(plan: Plan) -> "Life":
-    return TransactionalRun if plan.family.is_transactional else Run
 
 
 def _loop(plan: Plan) -> SimulatedLoop:
@@ -71,4 +80,147 @@ def _end_tasks(loop: SimulatedLoop) -> None:
         loop.run_until_complete(asyncio.sleep(0))
 
 
-Life = Callable[[Plan, SimulatedLoop, History], Run]
+_SILENT = structlog.make_filtering_bound_logger(logging.CRITICAL)
+_SPEAKING = structlog.make_filtering_bound_logger(logging.DEBUG)
+
+
+@contextlib.contextmanager
+def recorded_in(history: History) -> Iterator[None]:
+    def keep(_logger: object, level: str, event: MutableMapping[str, object]) -> str:
+        name = event.pop("event")
+        event.pop("client_id", None)
+        text = " ".join(f"{key}={value}" for key, value in event.items())
+        history.note("log", "%s %s %s", level, name, text)
+        if history.secrecy is not None:
+            history.secrecy.look_at(f"the event {name}", text)
+        raise structlog.DropEvent
+
+    before = structlog.get_config() if structlog.is_configured() else None
+    is_heard = history.is_recording or history.secrecy is not None
+    structlog.configure(processors=[keep], wrapper_class=_SPEAKING if is_heard else _SILENT)
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)
+
+
+_COUNTERS = ("ends", "faults", "error_codes", "states")
+_CHUNK = 25  # runs that a process is given at a time
+_THRESHOLDS = (100_000, 10, 100)  # thresholds of the collector: no run makes so much garbage, unless it never ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    families: tuple[str, ...]
+    first: int
+    seeds: int
+    jobs: int = 1
+    stops_at_first: bool = False
+    seconds: float = math.inf
+    """Seconds after which no more runs are begun; how many there are then depends on the machine."""
+
+    schedule: str = "fifo"
+
+
+@dataclass(slots=True, kw_only=True)
+class Failure:
+    family: str
+    seed: int
+    violations: list[str]
+    schedule: str = "fifo"
+
+    @property
+    def command(self) -> str:
+        chosen = "" if self.schedule == "fifo" else f" --schedule {self.schedule}"
+        return f"python -m tests.programs.simulation --family {self.family} --seed {self.seed}{chosen}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """Outcome of some runs; those of several processes add up."""
+
+    runs: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    digests: dict[tuple[str, int], int] = field(default_factory=dict)
+    records: dict[str, list[int]] = field(default_factory=dict)
+    brokers: dict[str, list[int]] = field(default_factory=dict)
+    turns: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    error_codes: Counter[tuple[str, int]] = field(default_factory=Counter)
+    states: Counter[str] = field(default_factory=Counter)
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def add(self, family: str, seed: int, verdict: Verdict) -> None:
+        self.runs += 1
+        self.digests[family, seed] = verdict.digest
+        self.records.setdefault(family, []).append(verdict.records)
+        self.brokers.setdefault(family, []).append(verdict.plan.brokers)
+        self.turns += verdict.turns
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(verdict, name))
+        if verdict.violations:
+            found = [str(violation) for violation in verdict.violations]
+            schedule = verdict.plan.schedule
+            self.failures.append(Failure(family=family, seed=seed, violations=found, schedule=schedule))
+
+    def merge(self, other: "Outcome") -> None:
+        self.runs += other.runs
+        self.turns += other.turns
+        self.cpu_s += other.cpu_s
+        self.failures += other.failures
+        self.digests |= other.digests
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(other, name))
+        for mine, theirs in ((self.records, other.records), (self.brokers, other.brokers)):
+            for family, found in theirs.items():
+                mine.setdefault(family, []).extend(found)
+
+    @property
+    def digest(self) -> str:
+        text = "\n".join(f"{family} {seed} {digest}" for (family, seed), digest in sorted(self.digests.items()))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def live_through_many(campaign: Campaign) -> Outcome:
+    began = time.perf_counter()
+    outcome = Outcome()
+    load_message_classes()
+    live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
+    gc.collect()
+    gc.freeze()  # modules and classes stay: the collector need not visit them again
+    try:
+        for found in _in_processes(campaign) if campaign.jobs > 1 else map(_live_through, _chunks(campaign)):
+            outcome.merge(found)
+            if (campaign.stops_at_first and outcome.failures) or time.perf_counter() - began > campaign.seconds:
+                break
+    finally:
+        gc.unfreeze()
+    outcome.elapsed_s = time.perf_counter() - began
+    return outcome
+
+
+def _chunks(campaign: Campaign) -> list[list[tuple[str, int, str]]]:
+    """Families, seeds and schedules; seeds first, so that every family has its turn early."""
+    seeds = range(campaign.first, campaign.first + campaign.seeds)
+    runs = [(family, seed, campaign.schedule) for seed, family in product(seeds, campaign.families)]
+    return [runs[start : start + _CHUNK] for start in range(0, len(runs), _CHUNK)]
+
+
+def _in_processes(campaign: Campaign) -> Iterator[Outcome]:
+    with multiprocessing.get_context("fork").Pool(campaign.jobs) as pool:
+        yield from pool.imap_unordered(_live_through, _chunks(campaign))
+
+
+def _live_through(chunk: list[tuple[str, int, str]]) -> Outcome:
+    outcome = Outcome()
+    gc.set_threshold(*_THRESHOLDS)
+    began = time.process_time()
+    for family, seed, schedule in chunk:
+        outcome.add(family, seed, live_through(draw_plan(family, seed, schedule=schedule)))
+        gc.collect(0)  # while the run's memory is in the processor's cache; the next run uses the same again
+    outcome.cpu_s = time.process_time() - began
+    return outcome

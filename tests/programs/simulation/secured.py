@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from tests.programs.simulation.simulated_tls import Certificates
 
 if TYPE_CHECKING:
     from tests.programs.simulation.plan import Plan
+
 
 PLAINTEXT_LISTENER, TLS_LISTENER = "SASL_PLAINTEXT", "SASL_SSL"
 USER, PASSWORD = "alice", "alice-secret"
@@ -58,8 +60,6 @@ def _tells_lifetime(plan: Plan) -> bool:
 
 
 class Secured:
-    """Everything of one run."""
-
     def __init__(self, plan: Plan, clock: Callable[[], float], violated: Violated) -> None:
         self.listener = TLS_LISTENER if plan.tls else PLAINTEXT_LISTENER
         self.passwords = Passwords(plan, clock)
@@ -181,7 +181,6 @@ class SimulatedProvider:
         return self._clock() > self._ends.get(token, 0.0) + within_s
 
     async def token(self) -> str | Token:
-        """Return a token, as a provider does for a producer."""
         if self._open:
             self._violated("TOKEN", "a token is fetched while another fetch is under way")
         not_before = max(self._not_before, self._failed_until)
@@ -225,3 +224,26 @@ WALL_CLOCK_S: Final = 1_700_000_000
 
 def _encoded(part: dict[str, object]) -> str:
     return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+
+
+_NONCE: Final = re.compile(rb"r=[^,]{20,},s=[^,]+,i=\d+")
+_SIGNATURE: Final = re.compile(rb"v=[A-Za-z0-9+/]{43,}=*")
+
+
+def forged(answer: bytes, kind: str) -> bytes:
+    """Return the answer with something changed; as it is, if it has nothing of this kind."""
+    found = (_SIGNATURE if "signature" in kind else _NONCE).search(answer)
+    if found is None:
+        return answer
+    text = found[0]
+    match kind:
+        case "signature":
+            text = b"v=" + (b"B" if text[2:3] == b"A" else b"A") + text[3:]
+        case "no signature":
+            text = b"x" + text[1:]
+        case "nonce":  # the client's part of it
+            text = b"r=" + (b"B" if text[2:3] == b"A" else b"A") + text[3:]
+        case "iterations":
+            start, _, number = text.rpartition(b"=")
+            text = start + b"=" + b"1".zfill(len(number))
+    return answer[: found.start()] + text + answer[found.end() :]

@@ -1,4 +1,8 @@
-"""Faults of authentication and TLS: sessions end, secrets change, steps go wrong, and others pretend to be brokers."""
+"""Faults of authentication and TLS, and hostile brokers.
+
+Sessions end, secrets change, steps go wrong, others pretend to be brokers; responses are garbage, belong to other
+requests, or are changed on their way.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from tests.programs.simulation.simulated_tls import IMPOSTORS, TROUBLES
 
 if TYPE_CHECKING:
     from tests.programs.simulation.nemesis import Nemesis
+
 
 STEPS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.SASL_AUTHENTICATE)
 REFUSALS = (58, 58, 33, 34)
@@ -143,3 +148,37 @@ SECURITY_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {
     "broken handshake": broken_handshake,
     "tampered record": tampered_record,
 }
+
+
+def hostile_bytes(nemesis: Nemesis, chance: Random) -> None:
+    """An answer is garbage or a stranger's, comes twice, has a wrong size or id, or leaves a partition out."""
+    faults, skip = nemesis.model.faults, chance.randrange(3)
+    where = Where(api=chance.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, None)))
+    dice = chance.randrange(7)
+    nemesis.fired("hostile bytes")
+    if dice == 0:
+        faults.garbage(chance.randbytes(chance.randint(1, 200)), where, skip=skip)
+    elif dice == 1:
+        faults.wrong_correlation_id(where, skip=skip)
+    elif dice == 2:
+        faults.oversized_frame(where, size=chance.choice((2**31 - 1, -5, -(2**31), 500_000_000)), skip=skip)
+    elif dice == 3:
+        stranger = nemesis.node(chance)
+        stranger.stranger_times += 1
+        nemesis.network.cut_all(stranger, "someone else listens there now")
+    elif dice == 4:
+        nemesis.node(chance).echo_times += 1
+    else:
+        place = nemesis.place(chance)
+        if dice == 5:
+            faults.error(6, place)  # so what the answer omits was not even appended
+        nemesis.network.frames.omissions.append(faults.omit_partition(place))
+        nemesis.network.watch.may_omit()
+
+
+def lies(nemesis: Nemesis, chance: Random) -> None:
+    """Change bytes of responses: nothing hangs and nothing grows."""
+    nemesis.node(chance).lie_times += chance.randint(1, 4)
+
+
+HOSTILE_FAULTS: Mapping[str, Callable[[Nemesis, Random], None]] = {"hostile bytes": hostile_bytes, "lies": lies}

@@ -61,8 +61,6 @@ class _Talk:
 
 
 class SessionWatch:
-    """Sees all frames of one run."""
-
     def __init__(
         self, plan: Plan, secured: Secured, history: History, *, was_served: Callable[[tuple[int, int]], bool]
     ) -> None:

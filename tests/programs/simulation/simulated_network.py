@@ -19,12 +19,11 @@ from typing import Final
 
 from aioproducer.testing.fake_broker.broker import PLAINTEXT
 from aioproducer.testing.fake_broker.cluster import ModelCluster
-from aioproducer.testing.fake_broker.effects import Close, Effect, PauseReading, ResumeReading, Send
-from tests.programs.simulation.lean_loop import LeanLoop
+from aioproducer.testing.fake_broker.exchange import Close, Effect, PauseReading, ResumeReading, Send
 from tests.programs.simulation.promise_watches import FrameWatch
-from tests.programs.simulation.secured import Secured
-from tests.programs.simulation.security_answers import forged
+from tests.programs.simulation.secured import Secured, forged
 from tests.programs.simulation.session_watch import SessionWatch
+from tests.programs.simulation.simulated_loop import LeanLoop
 from tests.programs.simulation.simulated_tls import BOOTSTRAP_NAME, Sealed, TlsEnd
 from tests.programs.simulation.simulated_transport import SimulatedTransport
 from tests.programs.simulation.wire_watch import Fate, WireWatch
@@ -54,8 +53,6 @@ class Passage:
 
 
 class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
-    """All nodes and connections."""
-
     def __init__(  # noqa: PLR0917  # what it stands between
         self, loop: asyncio.AbstractEventLoop, model: ModelCluster, random: Random, watch: WireWatch
     ) -> None:
@@ -239,7 +236,6 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
             self._plan_ghost(transport, frame, is_last=False)
 
     def depart(self, transport: SimulatedTransport, data: bytes) -> None:
-        """Let bytes leave the producer."""
         if transport.tls is None:
             self.send_up(transport, data)
             return
@@ -438,7 +434,6 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         self.settle()
 
     def wake_soon(self) -> None:
-        """Let the brokers do unrequested work."""
         self.loop.call_soon(self._wake)
 
     # Time
@@ -508,8 +503,6 @@ class Node:
 
 
 class NameServer:
-    """Tells addresses."""
-
     def __init__(self, addresses: Callable[[], list[str]]) -> None:
         self.is_failing = False
         self.is_silent = False
@@ -548,7 +541,6 @@ _WRONG_TAGS: Final = 0.4
 
 
 def is_whole(frame: bytes) -> bool:
-    """Whether the frame is as long as it says."""
     return len(frame) >= _SIZE.size and len(frame) == _SIZE.size + _SIZE.unpack_from(frame)[0]
 
 

@@ -87,7 +87,6 @@ class Certificates:
         self.brokers = 0  # of the authority of the brokers' certificates
         self._version = plan.tls
         self._clock = clock
-        self._seed = plan.seed
         self._clients: list[tuple[float, int]] = []  # when each certificate was written
         self._trusted: list[tuple[float, frozenset[int]]] = []
         self.trust(0)
@@ -223,7 +222,6 @@ class TlsEnd:
         return self._outgoing.read()
 
     def goodbye(self) -> bytes:
-        """Return a close_notify, or nothing, as brokers that are killed."""
         if self.is_ready and not self._is_over and self._chance.random() < 0.5:
             self._is_over = True
             with contextlib.suppress(ssl.SSLError):

@@ -114,7 +114,6 @@ class SimulatedTransport(asyncio.Transport):  # noqa: PLR0904  # both ends of it
         return options.get((socket.IPPROTO_TCP, socket.TCP_NODELAY)) == options.get(_KEEP_ALIVE) == 1
 
     def is_closing(self) -> bool:
-        """Whether it was closed, by either side."""
         return self._is_closing
 
     def abort(self) -> None:

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from aioproducer import OffsetRange, TopicPartition
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
 from tests.programs.simulation.checker import KeptLog, Promise, check_history
@@ -40,28 +42,51 @@ def broken(stories: list[Story], *records: LoggedRecord, promise: Promise = EXAC
     return [violation.invariant for violation in check_history(stories, [kept], promise)]
 
 
-def test_nothing_is_found_when_all_is_well() -> None:
-    assert broken([told(0), told(1)], written(0), written(1)) == []
+@pytest.mark.parametrize(
+    "stories, records, expected",
+    [
+        pytest.param([told(0), told(1)], [written(0), written(1)], [], id="all is well"),
+        pytest.param([told(0), told(1)], [written(0)], ["LOST"], id="missing"),
+        pytest.param([told(0)], [written(0), written(0, at=1)], ["DUPLICATE"], id="doubled"),
+        pytest.param(
+            [told(0, offset=1), told(1, offset=0)], [written(1, at=0), written(0, at=1)], ["ORDER"], id="swapped"
+        ),
+        pytest.param([told(0)], [written(0, value=b"0.0.0|x")], ["FOREIGN"], id="altered"),
+        pytest.param([], [written(7)], ["FOREIGN"], id="phantom"),
+        pytest.param([], [written(0, value=b"hello")], ["FOREIGN"], id="foreign bytes"),
+        pytest.param([told(0, offset=5)], [written(0)], ["RECORD_METADATA"], id="wrong offset"),
+        pytest.param([told(0, end=End.NOT_WRITTEN)], [written(0)], ["NOT_WRITTEN"], id="not written, and there"),
+        pytest.param(
+            [told(0, end=End.UNKNOWN), told(1, end=End.UNKNOWN)], [written(0)], [], id="unknown, there or not"
+        ),
+        pytest.param(
+            [told(0, end=End.UNKNOWN)], [written(0), written(0, at=1)], ["DUPLICATE"], id="unknown, and there twice"
+        ),
+        pytest.param([told(0, end=End.OPEN)], [], ["ENDS_ONCE"], id="without an end"),
+    ],
+)
+def test_difference_is_found(stories: list[Story], records: list[LoggedRecord], expected: list[str]) -> None:
+    assert broken(stories, *records) == expected
 
 
-def test_missing_record_is_found() -> None:
-    assert broken([told(0), told(1)], written(0)) == ["LOST"]
+def test_what_is_not_promised_is_not_asked_for() -> None:
+    """Duplicates without idempotence, and order."""
+    unordered = Promise(acks=0, is_idempotent=False, keeps_order=False)
 
-
-def test_doubled_record_is_found() -> None:
-    assert broken([told(0)], written(0), written(0, at=1)) == ["DUPLICATE"]
-
-
-def test_doubled_record_is_allowed_without_idempotence() -> None:
     assert broken([told(0)], written(0), written(0, at=1), promise=AT_LEAST_ONCE) == []
+    assert broken([told(0, offset=1), told(1, offset=0)], written(1, at=0), written(0, at=1), promise=unordered) == []
 
 
-def test_duplicate_is_excused_when_the_producer_was_forgotten() -> None:
+def test_duplicate_is_excused_if_a_producer_was_forgotten() -> None:
     assert broken([told(0), told(1)], written(0), written(1), written(0, at=2), forgot_at=(1,)) == []
-
-
-def test_duplicate_is_not_excused_by_earlier_forgetting() -> None:
     assert broken([told(0), told(1)], written(0), written(1), written(1, at=2), forgot_at=(1,)) == ["DUPLICATE"]
+
+
+def test_record_may_die_with_its_leader_at_acks_1_alone() -> None:
+    """One that is NOT_WRITTEN was written, and cut off: a client that sends it again cannot know that."""
+    assert broken([told(0)], cut=(written(0),), promise=AT_LEAST_ONCE) == []
+    assert broken([told(0)], cut=(written(0),)) == ["LOST"]
+    assert broken([told(0, end=End.NOT_WRITTEN)], cut=(written(0),), promise=AT_LEAST_ONCE) == ["NOT_WRITTEN"]
 
 
 def test_record_time_as_append_time_is_excused_only_if_unclear() -> None:
@@ -73,28 +98,6 @@ def test_record_time_as_append_time_is_excused_only_if_unclear() -> None:
     assert broken([told(0)], appended[0], promise=promise) == ["RECORD_METADATA"]
 
 
-def test_swapped_records_are_found() -> None:
-    assert broken([told(0, offset=1), told(1, offset=0)], written(1, at=0), written(0, at=1)) == ["ORDER"]
-
-
-def test_order_is_not_asked_for_where_it_is_not_promised() -> None:
-    promise = Promise(acks=0, is_idempotent=False, keeps_order=False)
-
-    assert broken([told(0, offset=1), told(1, offset=0)], written(1, at=0), written(0, at=1), promise=promise) == []
-
-
-def test_altered_record_is_found() -> None:
-    assert broken([told(0)], written(0, value=b"0.0.0|x")) == ["FOREIGN"]
-
-
-def test_phantom_record_is_found() -> None:
-    assert broken([], written(7)) == ["FOREIGN"]
-
-
-def test_foreign_bytes_are_found() -> None:
-    assert broken([], written(0, value=b"hello")) == ["FOREIGN"]
-
-
 def test_record_in_another_partition_is_found() -> None:
     story = told(0, end=End.UNKNOWN)
     story.partition = 1
@@ -102,46 +105,11 @@ def test_record_in_another_partition_is_found() -> None:
     assert broken([story], written(0)) == ["FOREIGN"]
 
 
-def test_wrong_offset_is_found() -> None:
-    assert broken([told(0, offset=5)], written(0)) == ["RECORD_METADATA"]
-
-
 def test_wrong_timestamp_is_found() -> None:
     story = told(0)
     story.timestamp = 5
 
     assert broken([story], written(0)) == ["RECORD_METADATA"]
-
-
-def test_not_written_record_in_the_log_is_found() -> None:
-    assert broken([told(0, end=End.NOT_WRITTEN)], written(0)) == ["NOT_WRITTEN"]
-
-
-def test_not_written_record_that_was_cut_off_is_found() -> None:
-    """The record was written, and lost with a leader: a client that sends it again cannot know that."""
-    story = told(0, end=End.NOT_WRITTEN)
-
-    assert broken([story], cut=(written(0),), promise=AT_LEAST_ONCE) == ["NOT_WRITTEN"]
-
-
-def test_unknown_record_may_be_there_or_not() -> None:
-    assert broken([told(0, end=End.UNKNOWN), told(1, end=End.UNKNOWN)], written(0)) == []
-
-
-def test_unknown_record_is_not_there_twice() -> None:
-    assert broken([told(0, end=End.UNKNOWN)], written(0), written(0, at=1)) == ["DUPLICATE"]
-
-
-def test_record_without_an_end_is_found() -> None:
-    assert broken([told(0, end=End.OPEN)]) == ["ENDS_ONCE"]
-
-
-def test_acknowledged_record_may_die_with_its_leader_at_acks_1() -> None:
-    assert broken([told(0)], cut=(written(0),), promise=AT_LEAST_ONCE) == []
-
-
-def test_acks_all_record_does_not_die_with_its_leader() -> None:
-    assert broken([told(0)], cut=(written(0),)) == ["LOST"]
 
 
 def test_lost_header_is_found() -> None:

@@ -1,27 +1,35 @@
-"""Schedules change only what they may, and find what depends on the order of events."""
+"""Schedules change only what they may, and find what depends on the order of events; scenes go right in every order.
+
+Deliberate races in copies of the package are found by the search and by priorities, not by the plain order.
+"""
 
 import asyncio
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from aioproducer import Delivery
+from tests.programs.mutants.mutant import Change, Mutant
+from tests.programs.mutants.session import Tree
 from tests.programs.simulation.plan import draw_plan
 from tests.programs.simulation.run import live_through
-from tests.programs.simulation.scheduled_loop import ScheduledLoop
-from tests.programs.simulation.schedules import DeviatingSchedule, PrioritySchedule, Schedule
+from tests.programs.simulation.scenes import SCENES, Scene, Stage, play, schedule_of, search
+from tests.programs.simulation.scheduled_loop import DeviatingSchedule, PrioritySchedule, Schedule, ScheduledLoop
 from tests.programs.simulation.simulated_network import Node, Passage
 
 SEEDS = 80
 
 
-def live(schedule: Schedule, play: Callable[[ScheduledLoop, list[str]], None], for_s: float = 1.0) -> list[str]:
+def live(schedule: Schedule, play: Callable[[ScheduledLoop, list[str]], None]) -> list[str]:
     loop = ScheduledLoop(Random(0), schedule)
     happened: list[str] = []
 
     async def act() -> None:
         play(loop, happened)
-        await asyncio.sleep(for_s)
+        await asyncio.sleep(1.0)
 
     try:
         loop.run_until_complete(act())
@@ -177,3 +185,130 @@ def test_no_invariant_is_broken_by_more_priorities(family: str, seed: int) -> No
     found = [str(violation) for violation in live_through(draw_plan(family, seed, schedule="pct")).violations]
 
     assert found == [], f"python -m tests.programs.simulation --family {family} --seed {seed} --schedule pct"
+
+
+async def racy_scene(stage: Stage) -> None:
+    """A caller that relies on it that the answers of three brokers do not come in the opposite order."""
+    done: list[int] = []
+
+    def note(partition: int) -> None:
+        done.append(partition)
+        if done == [2, 1, 0]:
+            raise RuntimeError("they came in the opposite order")
+
+    for partition in range(3):
+        delivery = stage.send(partition)
+        assert isinstance(delivery, Delivery)
+        delivery.add_done_callback(lambda _, partition=partition: note(partition))  # type: ignore[misc]  # bound at once
+    await stage.together()
+
+
+SCHEDULES = 80
+
+RACY = Scene(act=racy_scene, brokers=3, partitions=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_no_invariant_is_broken_by_one_deviation(scene: Scene) -> None:
+    found = search(scene, most_deviations=1)
+
+    assert [str(broken) for broken in found.broken] == []
+    assert found.is_exhausted
+    assert found.schedules > found.choices >= 5
+    assert play(scene, schedule_of([])).records > 2 * scene.partitions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
+    """A sample of the orders that differ in two choices; `nox -s simulate -- --scene all` tries each."""
+    found = search(scene, most_schedules=SCHEDULES)
+
+    assert [str(broken) for broken in found.broken] == []
+    assert found.is_exhausted or found.schedules == SCHEDULES
+
+
+@pytest.mark.slow
+def test_search_finds_what_one_deviation_does_not_show() -> None:
+    """Two deviations turn three responses round; the found order is replayed."""
+    assert search(RACY, most_deviations=1).broken == []
+
+    found = search(RACY, most_deviations=2)
+    assert {str(violation) for broken in found.broken for violation in broken.violations} != set()
+    first = found.broken[0]
+    assert "opposite order" in str(first.violations[0])
+    assert play(RACY, schedule_of(first.deviations)).violations == first.violations
+    assert f"--scene racy_scene --deviations {first.deviations[0][0]}:" in first.command
+
+
+def test_search_that_is_cut_short_says_so() -> None:
+    found = search(SCENES["flush_beside_sends"], most_schedules=3)
+
+    assert (found.schedules, found.is_exhausted) == (3, False)
+
+
+def test_each_schedule_is_tried_once() -> None:
+    found = search(RACY, most_deviations=0)
+    assert found.schedules == 1
+
+    schedule = schedule_of([])
+    play(RACY, schedule)
+    assert search(RACY, most_deviations=1).schedules == 1 + sum(ways - 1 for ways in schedule.ways)
+
+
+TOLD_WHO_GAVE_UP = Mutant(
+    "flush_tells_who_gave_up",
+    "an answer in the same turn of the loop in which a flush gives up ends the producer",
+    Change("_sender/completion.py", "", "not finished.done()", "finished.cancelled() or not finished.done()"),
+)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    plain = Tree(tmp_path_factory.mktemp("races") / "plain")
+    plain.fill()
+    return plain.mutated(TOLD_WHO_GAVE_UP)
+
+
+def simulated(tree: Tree, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    done = tree.run("-m", "tests.programs.simulation", *arguments)
+    assert done.stderr == ""
+    return done
+
+
+def test_race_fits_the_code(tmp_path: Path) -> None:
+    (tmp_path / "_sender").mkdir()
+    (tmp_path / "_sender/completion.py").write_text(
+        (Path(__file__).parents[3] / "aioproducer" / "_sender/completion.py").read_text("utf-8"), "utf-8"
+    )
+
+    TOLD_WHO_GAVE_UP.apply(tmp_path)
+
+
+@pytest.mark.slow
+def test_search_finds_the_race_and_the_plain_order_does_not(copy: Tree) -> None:
+    scene = ("--scene", "flush_gives_up_as_the_answer_comes")
+    plain = simulated(copy, *scene, "--most-deviations", "0")
+    assert plain.returncode == 0
+
+    found = simulated(copy, *scene, "--most-deviations", "2")
+    assert found.returncode == 1
+    deviations = found.stdout.strip().rpartition("--deviations ")[2]
+    assert simulated(copy, *scene, "--deviations", deviations).returncode == 1
+
+
+PRIORITIES = """
+from tests.programs.simulation.scenes import SCENES
+from tests.programs.simulation.scheduled_loop import PrioritySchedule
+from tests.programs.simulation.scenes import LAG_S, play
+
+scene = SCENES["flush_gives_up_as_the_answer_comes"]
+print(sum(bool(play(scene, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).violations) for seed in range(150)))
+"""
+
+
+@pytest.mark.slow
+def test_priorities_find_the_race_now_and_then(copy: Tree) -> None:
+    assert 1 <= int(copy.run("-c", PRIORITIES).stdout) <= 50
+    assert int(Tree(copy.folder.parent / "plain").run("-c", PRIORITIES).stdout) == 0

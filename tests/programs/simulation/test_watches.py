@@ -1,4 +1,4 @@
-"""The watches find what breaks their promise, and accept what keeps it."""
+"""Each watch, and the checker of transactions, finds what it is there to find, and nothing else."""
 
 import contextlib
 import dataclasses
@@ -7,17 +7,88 @@ from random import Random
 import pytest
 
 from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
-from aioproducer.testing.fake_broker.wire.produce_wire import ProduceResult
-from tests.programs.simulation.asking_watch import AskingWatch
+from aioproducer.testing.fake_broker.apis.produce import ProduceResult
+from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
 from tests.programs.simulation.excuses import check_excuses
-from tests.programs.simulation.fencing_by_chance import Claim, FencingByChance
 from tests.programs.simulation.history import History, RecordId, Story
-from tests.programs.simulation.pipeline_watch import PipelineWatch
 from tests.programs.simulation.plan import Plan, draw_plan
 from tests.programs.simulation.promise_watches import CallbackTurns
-from tests.programs.simulation.resend_watch import AT_ONCE, ResendWatch
-from tests.programs.simulation.transaction_stories import TransactionStory
-from tests.programs.simulation.users_code import UsersInterceptor
+from tests.programs.simulation.transaction_stories import (
+    Outcome,
+    Place,
+    TransactionEnd,
+    TransactionStory,
+    check_transactions,
+)
+from tests.programs.simulation.transaction_watch import AskingWatch, Claim, FencingByChance, PipelineWatch
+from tests.programs.simulation.wire_watch import ATTEMPTS_AT_ONCE, ResendWatch
+from tests.programs.simulation.workload import UsersInterceptor
+
+COMMITTED, ABORTED, UNKNOWN = TransactionEnd.COMMITTED, TransactionEnd.ABORTED, TransactionEnd.UNKNOWN
+
+
+def logged(*numbers: int) -> list[LoggedRecord]:
+    return [
+        LoggedRecord(at, None, Place(1, number).payload(b"x"), (), 0, 0, 7, 0, at) for at, number in enumerate(numbers)
+    ]
+
+
+def found(
+    end: TransactionEnd,
+    seen: list[LoggedRecord],
+    *,
+    offset: int = 1,
+    began_at: float = 0.0,
+    forgotten_at: float = 99.0,
+) -> list[str]:
+    """Return the checker's verdict on a transaction of records 0 and 1 and an offset."""
+    story = TransactionStory(1, 0, began_at, records={0: 0, 1: 0}, has_offset=True, end=end)
+    outcome = Outcome(
+        committed={0: seen},
+        batches={},
+        offsets={"group-1": offset},
+        fenced_at={0: 9.0},
+        forgotten_at={0: forgotten_at},
+    )
+    return [violation.invariant for violation in check_transactions([story], outcome)]
+
+
+@pytest.mark.parametrize("end", [COMMITTED, UNKNOWN])
+def test_whole_transaction_is_right(end: TransactionEnd) -> None:
+    assert found(end, logged(0, 1)) == []
+
+
+@pytest.mark.parametrize("end", [ABORTED, UNKNOWN])
+def test_nothing_of_a_transaction_is_right(end: TransactionEnd) -> None:
+    assert found(end, [], offset=-1) == []
+
+
+def test_committed_record_that_is_missing_is_found() -> None:
+    assert (found(COMMITTED, logged(0)), found(COMMITTED, [])) == (["TRANSACTION_END"], ["TRANSACTION_END"])
+
+
+def test_aborted_record_or_offset_that_is_there_is_found() -> None:
+    assert (found(ABORTED, logged(1), offset=-1), found(ABORTED, [])) == (["TRANSACTION_END"], ["TRANSACTION_END"])
+
+
+def test_torn_transaction_is_found() -> None:
+    assert (found(UNKNOWN, logged(0)), found(UNKNOWN, logged(0, 1), offset=-1)) == (["ATOMIC"], ["OFFSETS"])
+
+
+def test_record_twice_or_out_of_order_is_found() -> None:
+    assert (found(COMMITTED, logged(0, 1, 1)), found(COMMITTED, logged(1, 0))) == (["DUPLICATE"], ["ORDER"])
+
+
+def test_commit_of_a_fenced_producer_is_found() -> None:
+    assert found(COMMITTED, logged(0, 1), began_at=9.5) == ["FENCED"]
+
+
+def test_commit_of_a_producer_that_brokers_forgot_is_found() -> None:
+    """A transaction that began before the id expired may be there."""
+    assert found(COMMITTED, logged(0, 1), began_at=8.0, forgotten_at=7.0) == ["FORGOTTEN"]
+    assert found(COMMITTED, logged(0, 1), began_at=6.0, forgotten_at=7.0) == []
+    assert found(UNKNOWN, [], offset=-1, began_at=8.0, forgotten_at=7.0) == []
+
 
 BATCH = ("orders", 0, 4711)
 
@@ -57,8 +128,8 @@ def test_callbacks_of_other_partitions_and_moments_are_free() -> None:
 
 
 def test_attempts_without_a_pause_are_found() -> None:
-    assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE))) == []
-    assert found_in_attempts(*(0.001 * each for each in range(AT_ONCE + 1))) == ["PACE"]
+    assert found_in_attempts(*(0.001 * each for each in range(ATTEMPTS_AT_ONCE))) == []
+    assert found_in_attempts(*(0.001 * each for each in range(ATTEMPTS_AT_ONCE + 1))) == ["PACE"]
 
 
 def test_attempt_too_many_is_found() -> None:
@@ -78,7 +149,8 @@ def test_pauses_that_do_not_grow_are_found() -> None:
     assert [violation.invariant for violation in history.violations] == ["PACE"]
 
 
-def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
+@pytest.mark.parametrize("unheard, found", [(None, ["RETRIES", "RETRIES"]), (3, ["RETRIES"])])
+def test_attempt_after_a_refusal_that_is_for_good_is_found(unheard: int | None, found: list[str]) -> None:
     """CORRUPT_MESSAGE to one attempt more than repetition is worth; known once its response has arrived."""
     history = History()
     watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
@@ -87,22 +159,9 @@ def test_attempt_after_an_answer_that_is_for_good_is_found() -> None:
         watch.asked(key, 0, BATCH)
         watch.sent(BATCH, 1, float(attempt))
         watch.refused(key, 0, 2)
-        watch.answered(key)
+        watch.answered(key, is_heard=attempt != unheard)
 
-    assert [violation.invariant for violation in history.violations] == ["RETRIES", "RETRIES"]
-
-
-def test_refusal_that_never_arrives_ends_nothing() -> None:
-    history = History()
-    watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
-    for attempt in range(6):
-        key = (1, attempt)
-        watch.asked(key, 0, BATCH)
-        watch.sent(BATCH, 1, float(attempt))
-        watch.refused(key, 0, 2)
-        watch.answered(key, is_heard=attempt != 3)
-
-    assert [violation.invariant for violation in history.violations] == ["RETRIES"]
+    assert [violation.invariant for violation in history.violations] == found
 
 
 # What watches a transactional producer on the wire, and its excuses, sees what it is there for.
@@ -114,11 +173,14 @@ FRAME = bytes(20)
 WHO = (0, 1_000, 0)
 
 
+def asking(history: History) -> AskingWatch:
+    plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
+    return AskingWatch(history, plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000))
+
+
 def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
     history = History()
-    plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
-    plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
-    watch, now = AskingWatch(history, plan), 0.0
+    watch, now = asking(history), 0.0
     for number, wait_s in enumerate((0.0, *waits_s)):
         now += wait_s
         watch.asked((1, number), END_TXN, FRAME, now=now)
@@ -130,9 +192,7 @@ def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
 
 def renewed_again_after(wait_s: float) -> list[str]:
     history = History()
-    plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
-    plan = plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
-    watch = AskingWatch(history, plan)
+    watch = asking(history)
     for number, now in enumerate((0.0, wait_s)):
         watch.asked((1, 2 * number), DESCRIBE_TRANSACTIONS, b"look" + FRAME, now=now)
         watch.observed((1, 2 * number), [0])
@@ -206,8 +266,6 @@ FIRST, RENEWAL, SUCCESSOR = (1, 0), (1, 1), (2, 0)
 
 
 class Lives:
-    """Producers whose connection number 1 is lost after a second."""
-
     def __init__(self, *, asked_on: tuple[int, int] = RENEWAL) -> None:
         self.now = 0.0
         self.fencing = FencingByChance(lambda: self.now, TIMEOUT_S)

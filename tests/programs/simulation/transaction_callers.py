@@ -1,10 +1,14 @@
-"""Callers of a transactional producer: transactions of a few records, committed, aborted or cancelled."""
+"""Callers of a transactional producer: transactions of a few records, committed, aborted or cancelled, and offsets.
+
+Offsets are of several partitions, awaited or not, and some are of a member that is gone. Calls that the producer
+refuses in its state leave its state as it was.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from aioproducer import (
     IllegalStateError,
@@ -16,11 +20,14 @@ from aioproducer import (
     TransactionTimeoutError,
 )
 from aioproducer._producer.transaction import Transaction
+from aioproducer.records import TopicPartition
 from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import History
-from tests.programs.simulation.offset_callers import OffsetCaller
 from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.transaction_stories import Place, TransactionEnd, TransactionStory
+from tests.programs.simulation.transaction_stories import Place, TransactionEnd, TransactionStory, member_of
+
+if TYPE_CHECKING:
+    from tests.programs.simulation.transactional_life import TransactionalRun
 
 FATAL = (ProducerFencedError, IllegalStateError)
 GIVEN_UP = 0.2  # share of the transactions that their callers abort
@@ -38,28 +45,11 @@ class GivenUpError(Exception):
     """Error that a caller raises in its transaction so that it is aborted."""
 
 
-class Lives(Protocol):
-    """Producer that callers use: it may be another one each time."""
-
-    @property
-    def producer(self) -> Producer:
-        """The present one."""
-
-    def number_of(self, producer: Producer) -> int:
-        """Return the number of the producer's life."""
-
-    def begin_story(self) -> TransactionStory:
-        """A new transaction."""
-
-    async def replace(self, dead: Producer) -> None:
-        """Put another producer in the place of one that cannot go on."""
-
-
 class TransactionCaller:
-    """One task that sends transactions."""
-
-    def __init__(self, lives: Lives, plan: Plan, number: int, history: History, *, is_calm: bool = False) -> None:  # noqa: PLR0917
-        self._lives = lives
+    def __init__(  # noqa: PLR0917  # what it stands between
+        self, run: "TransactionalRun", plan: Plan, number: int, history: History, *, is_calm: bool = False
+    ) -> None:
+        self._run = run
         self._plan = plan
         self._history = history
         self._is_calm = is_calm
@@ -75,13 +65,13 @@ class TransactionCaller:
             if self._plan.user_faults and self._chance.random() < self._plan.family.cancels:
                 await self._impatiently()
             else:
-                await self.transaction(self._lives.begin_story())
+                await self.transaction(self._run.begin_story())
             if self._plan.pace_s and self._chance.random() < 0.3:
                 await asyncio.sleep(self._chance.expovariate(1 / self._plan.pace_s))
 
     async def _impatiently(self) -> None:
         """Send a transaction and cancel it at any moment."""
-        task = asyncio.ensure_future(self.transaction(self._lives.begin_story(), is_block=True))
+        task = asyncio.ensure_future(self.transaction(self._run.begin_story(), is_block=True))
         await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3)) * self._chance.random())
         task.cancel()
         await asyncio.wait([task])
@@ -90,8 +80,8 @@ class TransactionCaller:
 
     async def transaction(self, story: TransactionStory, *, is_block: bool = False) -> None:
         """Send one transaction, and keep its outcome in its story. Only a block's transaction ends with its task."""
-        producer, self._mine = self._mine or self._lives.producer, None
-        story.producer = self._lives.number_of(producer)
+        producer, self._mine = self._mine or self._run.producer, None
+        story.producer = self._run.number_of(producer)
         story.end = TransactionEnd.ABORTED  # until a commit is asked for
         self._has_begun = False
         try:
@@ -104,7 +94,7 @@ class TransactionCaller:
         except KafkaError as error:
             self._note_error(story, error)
             if isinstance(error, FATAL) or not (self._has_begun or isinstance(error, TransactionTimeoutError)):
-                await self._lives.replace(producer)
+                await self._run.replace(producer)
                 producer = None
         finally:
             await self._offsets.end(story)
@@ -204,7 +194,6 @@ class TransactionCaller:
         return True
 
     def _think_again(self) -> None:
-        """Give the transaction up, sometimes."""
         if not self._is_calm and self._chance.random() < GIVEN_UP:
             raise GivenUpError
 
@@ -230,3 +219,85 @@ class TransactionCaller:
             await self._offsets.send(txn, story, is_calm=self._is_calm)
             if not self._is_calm and self._whims.random() < self._plan.family.thinks:  # a copy of others may come now
                 await asyncio.sleep(self._whims.random() * self._plan.number("request_timeout_ms") / 1000)
+
+
+LATER = "orders-later"
+"""A topic of which brokers know nothing at first: the offsets of others are taken, and those of it are not yet."""
+
+UNAWAITED = 0.25  # share of the calls that are not awaited before the commit: their offsets count all the same
+STALE = 0.06  # share of the offsets that are sent for a member that the group does not have
+
+
+class OffsetCaller:
+    def __init__(self, plan: Plan, chance: Random, history: History) -> None:
+        self._plan = plan
+        self._chance = chance
+        self._history = history
+        self._under_way: asyncio.Future[None] | None = None
+
+    async def send(self, txn: Transaction | Producer, story: TransactionStory, *, is_calm: bool) -> None:
+        """Give the offsets of a transaction."""
+        if not is_calm and self._chance.random() < STALE:
+            await self._send_stale(txn, story)
+            return
+        story.offset_places = self._places(is_calm=is_calm)
+        offsets = dict.fromkeys(story.offset_places, (story.number, story.text_of_offsets))
+        begun = asyncio.Event()
+
+        async def give() -> None:
+            begun.set()
+            await txn.send_offsets(offsets, member_of(story.group))
+
+        sending = asyncio.ensure_future(give())
+        if is_calm or self._chance.random() >= UNAWAITED:
+            await sending
+        else:
+            self._under_way = sending
+            await begun.wait()  # else a schedule of priorities may put the commit before the call
+        story.has_offset = True
+
+    async def end(self, story: TransactionStory) -> None:
+        sending, self._under_way = self._under_way, None
+        if sending is None:
+            return
+        (error,) = await asyncio.gather(sending, return_exceptions=True)
+        if error is not None and story.end is TransactionEnd.COMMITTED:
+            self._history.violated("OFFSETS", f"{story}: committed, and its offsets were not: {error!r}")
+
+    def _places(self, *, is_calm: bool) -> list[TopicPartition]:
+        places = [TopicPartition(TOPIC, number) for number in range(self._plan.partitions)]
+        chosen = self._chance.sample(places, self._chance.randint(1, len(places)))
+        if not is_calm and self._chance.random() < 0.2:
+            chosen.insert(self._chance.randint(0, len(chosen)), TopicPartition(LATER, 0))
+        return chosen
+
+    async def _send_stale(self, txn: Transaction | Producer, story: TransactionStory) -> None:
+        """KIP-447: a consumer that has lost its partitions cannot commit for them."""
+        story.is_stale = True
+        await txn.send_offsets({(TOPIC, 0): story.number}, member_of(story.group, is_stale=True))
+        self._history.violated("OFFSETS", f"{story}: offsets of a generation that the group does not have were taken")
+
+
+async def check_misuse(producer: Producer, history: History) -> None:
+    """Call what cannot be done, while no transaction is open, and while one is."""
+
+    async def send() -> None:
+        producer.send(TOPIC, b"")
+
+    for call in (producer.commit_transaction, producer.abort_transaction, send):
+        await _check_refused(call, history, "without a transaction")
+    await producer.begin_transaction()
+    await _check_refused(producer.begin_transaction, history, "in a transaction")
+    await producer.abort_transaction()
+
+
+async def _check_refused(call: Callable[[], Awaitable[object]], history: History, when: str) -> None:
+    name = getattr(call, "__name__", "")
+    try:
+        await call()
+    except IllegalStateError:
+        return
+    except KafkaError as error:
+        history.violated("MISUSE", f"{name} {when} raised {error!r}")
+    else:
+        history.violated("MISUSE", f"{name} {when} was not refused")

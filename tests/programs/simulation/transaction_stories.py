@@ -14,9 +14,7 @@ from typing import Final, NamedTuple
 
 from aioproducer import ConsumerGroupMetadata
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.log.control_batch import marker_of
-from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
-from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decode_records
+from aioproducer.testing.fake_broker.log.record_batch import LoggedBatch, LoggedRecord, decode_records, marker_of
 from tests.programs.simulation.history import Violation
 
 TORN: Final = -2  # offset of a group if only some of its partitions have theirs
@@ -24,8 +22,6 @@ STALE_GENERATION: Final = 7  # id of a group without members: a coordinator refu
 
 
 class TransactionEnd(Enum):
-    """End of a transaction for its caller."""
-
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"  # a commit was never asked for, or was reported as not done
@@ -49,8 +45,6 @@ class Place(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TransactionStory:
-    """One transaction, from its begin to its end."""
-
     number: int
     producer: int
     began_at: float

@@ -6,21 +6,22 @@ abort need not; and nothing is sent under an epoch whose end was asked for. No p
 of V2 has an epoch that none of V1 had, and another epoch is asked for where something went wrong, and only there.
 """
 
+from __future__ import annotations
+
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.records import TopicPartition
 from aioproducer.testing import ApiKey
+from aioproducer.testing.fake_broker.apis.produce import ProduceResult
 from aioproducer.testing.fake_broker.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.fake_broker.log.record_batch import read_header
 from aioproducer.testing.fake_broker.wire.messages import decode_request
-from tests.programs.simulation.asking_watch import ASKED, AskingWatch
-from tests.programs.simulation.fencing_by_chance import Claim, FencingByChance, Key
 from tests.programs.simulation.history import History
-from tests.programs.simulation.pipeline_watch import PipelineWatch
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_transport import SimulatedTransport
 from tests.programs.simulation.transaction_stories import member_of
@@ -32,7 +33,6 @@ FIRST_WITH_MEMBER: Final = 3
 FIRST_COMMIT_OF_V2: Final = 5
 
 _HEAD: Final = struct.Struct(">ihhi")
-_CORRELATION: Final = struct.Struct(">ii")
 _ADD: Final = int(ApiKey.ADD_PARTITIONS_TO_TXN)
 _END: Final = int(ApiKey.END_TXN)
 _INIT: Final = int(ApiKey.INIT_PRODUCER_ID)
@@ -64,7 +64,6 @@ class TransactionWatch(WireWatch):
     # Requests
 
     def written(self, transport: SimulatedTransport, frame: bytes) -> bool:
-        """Look at a request; return whether it is a Produce."""
         is_produce = super().written(transport, frame)
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         key = (transport.number, correlation_id)
@@ -149,7 +148,6 @@ class TransactionWatch(WireWatch):
     # Answers
 
     def observe(self, exchange: Exchange, answer: object, now: float) -> None:
-        """Look at an answer as a broker gives it."""
         super().observe(exchange, answer, now)
         key = exchange.connection_id, exchange.header.correlation_id
         if exchange.api is ApiKey.PRODUCE:
@@ -185,15 +183,10 @@ class TransactionWatch(WireWatch):
         if key in self._lost_asked and not self._added.get(claim):
             self.fencing.begun_late(claim)
 
-    def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> None:
-        """Look at an answer as it arrives."""
-        super().answered(transport, frame, is_heard=is_heard)
-        if len(frame) < _CORRELATION.size:
-            return
-        size, correlation_id = _CORRELATION.unpack_from(frame)
-        if size != len(frame) - 4:
-            return  # half of it
-        key = (transport.number, correlation_id)
+    def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> Key | None:
+        key = super().answered(transport, frame, is_heard=is_heard)
+        if key is None:
+            return None
         self._asking.answered(key, self._clock())
         self._pipelines.answered(key)
         self._produces.pop(key, None)
@@ -202,9 +195,9 @@ class TransactionWatch(WireWatch):
         claim = self._asked.pop(key, None)
         if claim is not None:
             self._added[claim].update(self._granted.pop(key, ()))
+        return key
 
     def connecting(self, host: str) -> None:
-        """The producer begins to connect."""
         super().connecting(host)
         self._asking.disturbed()
 
@@ -213,7 +206,6 @@ class TransactionWatch(WireWatch):
         self._was_upgraded = self._was_upgraded or code in {"upgrade", "downgrade"}
 
     def lost(self, transport: SimulatedTransport) -> None:
-        """A connection is gone, and with it what was in flight on it."""
         super().lost(transport)
         self._had_trouble = True
         self._asking.disturbed()
@@ -249,3 +241,230 @@ def _codes_at(name: str, value: object) -> list[int]:
     if name.endswith("error_code"):
         return [cast("int", value)]
     return _codes_of(value)
+
+
+ASKED: Final = frozenset(
+    int(api)
+    for api in (
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    )
+)
+
+SPREAD: Final = (0.8, 1.2)
+
+SLACK_S: Final = 0.05
+
+SOON_MS: Final = (1, 20)  # the first and the longest pause where the last transaction is not over yet
+SOON_AT_MOST: Final = 50  # attempts after such pauses; then those of the options follow
+
+_FIRST: Final = frozenset((int(ApiKey.FIND_COORDINATOR), int(ApiKey.DESCRIBE_TRANSACTIONS)))
+"""Requests that precede another request, whose attempts are counted."""
+
+_CORRELATION_ID: Final = slice(8, 12)
+
+Key = tuple[int, int]
+
+
+class AskingWatch:
+    """Watches the pace of a transactional producer's requests to its coordinators, and the identity in them.
+
+    What is refused for the moment is asked again, with the same content, after the pauses that the options name: each
+    twice as long as the one before, up to `retry_backoff_max_ms`, and short where the last transaction is not over
+    yet. A request that is done makes the next pause the first again.
+    """
+
+    def __init__(self, history: History, plan: Plan) -> None:
+        self._violated = history.violated
+        self._first_ms = plan.number("retry_backoff_ms")
+        self._most_ms = plan.number("retry_backoff_max_ms")
+        self._may_be_throttled = "throttle" in plan.enabled
+        self._last: bytes | None = None  # what was asked, but for what is asked first
+        self._key: Key | None = None
+        self._asked_at = 0.0
+        self._attempts = 0
+        self._finds = 0
+        self._is_soon = False
+        self._heard_at: float | None = None  # when the last answer came; None: none has
+        self._is_clean = False  # whether nothing but refusals has lengthened the pauses since a request was done
+        self._was_done = True
+        self._is_over = False  # done, and the response has arrived: the same again is another request
+
+    def asked(self, key: Key, api: int, frame: bytes, *, now: float) -> None:
+        content = frame[4 : _CORRELATION_ID.start] + frame[_CORRELATION_ID.stop :]
+        if api in _FIRST:
+            self._finds += 1
+            self._heard_at = None  # what it waits for now is the answer to this
+            return
+        if self._last == content and not self._is_over:
+            self._look_at_pace(key, now, ApiKey(api).name)
+            self._attempts += 1
+        else:
+            self._is_clean = self._was_done and not self._finds
+            self._attempts, self._finds = 1, 0
+        self._last = content
+        self._key, self._asked_at, self._heard_at = key, now, None
+        self._is_soon = self._was_done = self._is_over = False
+
+    def observed(self, key: Key, codes: list[int]) -> None:
+        """Look at an answer as a broker gives it."""
+        if key == self._key:
+            self._is_soon = ErrorCode.CONCURRENT_TRANSACTIONS in codes
+            self._was_done = not any(codes)
+
+    def answered(self, key: Key, now: float) -> None:
+        if key == self._key:
+            self._heard_at = now
+            self._is_over = self._was_done
+
+    def disturbed(self) -> None:
+        """A connection is lost, or made: the number of attempts cannot be seen."""
+        self._is_clean = False
+
+    def _look_at_pace(self, key: Key, now: float, name: str) -> None:
+        """PACE: not too soon for the coordinator, and not too late for the waiter."""
+        pause_s = self._pause_s(self._attempts - 1) * SPREAD[0]
+        if now < self._asked_at + pause_s:
+            self._violated(
+                "PACE", f"{name} is asked again after {now - self._asked_at:.6f} s, attempt {self._attempts}"
+            )
+        is_known = self._is_clean and not self._may_be_throttled and self._key is not None and key[0] == self._key[0]
+        longest_s = self._pause_s(self._attempts - 1 + self._finds) * SPREAD[1] + SLACK_S
+        if is_known and self._heard_at is not None and now > self._heard_at + longest_s:
+            waited_s = now - self._heard_at
+            self._violated("PACE", f"{name} is asked again only after {waited_s:.6f} s, attempt {self._attempts}")
+
+    def _pause_s(self, doublings: int) -> float:
+        first_ms, most_ms = self._first_ms, self._most_ms
+        if self._is_soon and doublings < SOON_AT_MOST:
+            first_ms, most_ms = min(first_ms, SOON_MS[0]), min(most_ms, SOON_MS[1])
+        return min(first_ms << min(doublings, 20), most_ms) / 1000
+
+
+_GOOD: Final = frozenset((int(ErrorCode.NONE), int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)))
+"""A copy is as good as what it is a copy of."""
+
+
+Who = tuple[int, int, int]
+
+
+class PipelineWatch:
+    """Watches how many batches of a partition a transactional producer has in flight: one until it may have more.
+
+    A broker without state takes any first sequence. So a partition has one batch on its way until one under the
+    present identity was acknowledged on this connection, and again after a refusal. Brokers of V2 refuse a first
+    sequence other than 0: there a partition that had no trouble need not wait.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._violated = history.violated
+        self._on_wire: dict[Key, list[Who]] = defaultdict(list)
+        self._codes: dict[Key, dict[int, int]] = {}  # of answers that have not arrived, by partition
+        self._confirmed: dict[Who, int] = {}  # the connection on which a batch was acknowledged
+        self._had_trouble: set[Who] = set()
+
+    def sent(self, key: Key, who: Who, *, is_v1: bool) -> None:
+        others = sum(each == who for batches in self._on_wire.values() for each in batches)
+        is_free = self._confirmed.get(who) == key[0] or not (is_v1 or who in self._had_trouble)
+        if others and not is_free:
+            self._violated(
+                "IN_FLIGHT", f"{others + 1} batches of (partition, id, epoch) {who} before one is acknowledged"
+            )
+        self._on_wire[key].append(who)
+
+    def observed(self, key: Key, results: Sequence[ProduceResult]) -> list[int]:
+        """Note what a broker answers; returns the codes."""
+        self._codes[key] = {each.index: each.error_code for each in results}
+        return [*self._codes[key].values()]
+
+    def answered(self, key: Key) -> None:
+        codes = self._codes.pop(key, {})
+        for who in self._on_wire.pop(key, ()):
+            if codes.get(who[0], -1) in _GOOD:
+                self._confirmed[who] = key[0]
+            else:
+                self._doubt(who)
+
+    def lost(self, connection: int) -> None:
+        for key in [key for key in self._on_wire if key[0] == connection]:
+            for who in self._on_wire.pop(key):
+                self._doubt(who)
+
+    def _doubt(self, who: Who) -> None:
+        self._confirmed.pop(who, None)
+        self._had_trouble.add(who)
+
+
+class Claim(NamedTuple):
+    """Under which identity something is asked."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A request for another epoch whose response is no longer waited for."""
+
+    life: int
+    at: float
+
+
+class FencingByChance:
+    """Knows what may fence a producer without a successor: requests that are served late.
+
+    A first InitProducerId fences the current owner of the transactional id. One for another epoch aborts the
+    transaction that it finds, under an epoch that is not reported: a transaction that the producer began after it had
+    waited for such a copy as long as it promises to, or one that the successor began, or one that a late
+    AddPartitionsToTxn opened again.
+
+    `waited_for_s`: how long a producer begins no transaction after a request for another epoch was lost.
+    """
+
+    def __init__(self, clock: Callable[[], float], waited_for_s: float) -> None:
+        self._clock = clock
+        self._waited_for_s = waited_for_s
+        self._life = 0  # which producer it is, by its first InitProducerId
+        self._first: set[Key] = set()  # first InitProducerId on their way
+        self._renewals: dict[Key, int] = {}  # those for another epoch on their way: of which life
+        self._lost: dict[Key, _Lost] = {}
+        self._begun_late: set[Claim] = set()
+        self.times = 0
+
+    def first_asked(self, key: Key) -> None:
+        self._first.add(key)
+        self._life += 1
+
+    def renewal_asked(self, key: Key) -> None:
+        self._renewals[key] = self._life
+
+    def answered(self, key: Key) -> bool:
+        """Note a response; return whether it was to a request for another epoch."""
+        self._first.discard(key)
+        return self._renewals.pop(key, None) is not None
+
+    def connection_lost(self, number: int) -> None:
+        """Note a lost connection: its requests may be served at any time."""
+        first = {key for key in self._first if key[0] == number}
+        self.times += len(first)
+        self._first -= first
+        for key in [key for key in self._renewals if key[0] == number]:
+            self._lost[key] = _Lost(self._renewals.pop(key), self._clock())
+
+    def begun_late(self, claim: Claim) -> None:
+        """A request without a waiter has opened a transaction, after the end of its own."""
+        self._begun_late.add(claim)
+
+    def ended(self, claim: Claim) -> None:
+        """The transaction of this identity is over."""
+        self._begun_late.discard(claim)
+
+    def has_aborted(self, key: Key, claim: Claim) -> None:
+        lost = self._lost.get(key)
+        is_late = lost is not None and (lost.life < self._life or self._clock() >= lost.at + self._waited_for_s)
+        self.times += is_late or claim in self._begun_late

@@ -12,20 +12,18 @@ from aioproducer import KafkaError, Producer, ProducerFencedError
 from aioproducer.records import TopicPartition
 from aioproducer.testing.fake_broker.log.partition import committed_records
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.topics.topics import TopicRequest
+from aioproducer.testing.fake_broker.topics import TopicRequest
+from tests.programs.simulation.caller import serialize
 from tests.programs.simulation.coordinator_faults import TRANSACTIONAL_ID
-from tests.programs.simulation.drafts import serialize
 from tests.programs.simulation.excuses import check_excuses
 from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import History, Violation
 from tests.programs.simulation.inside import TransactionsInside
 from tests.programs.simulation.life import Run, Verdict
-from tests.programs.simulation.offset_callers import LATER
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_loop import SimulatedLoop
 from tests.programs.simulation.simulated_network import PORT
-from tests.programs.simulation.transaction_callers import TransactionCaller
-from tests.programs.simulation.transaction_misuse import check_misuse
+from tests.programs.simulation.transaction_callers import LATER, TransactionCaller, check_misuse
 from tests.programs.simulation.transaction_stories import (
     TORN,
     Outcome,
@@ -238,7 +236,6 @@ class TransactionalRun(Run):
     # The judgement
 
     def judge(self) -> Verdict:
-        """Compare the stories with what readers of committed records see."""
         outcome = self._outcome()
         for violation in check_transactions(self._transactions, outcome):
             self._history.violated(*violation)

@@ -7,9 +7,11 @@
 * IN_FLIGHT: no more Produce requests in flight on a connection than configured.
 * PACE: one Metadata request in flight, and a second to another node only where the first is not answered; where
   authentications hold requests, one to each node.
-* RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`resend_watch.py`).
+* RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`ResendWatch`).
 * IDLE: no connection is used again after `connections_max_idle_ms` without use.
 """
+
+from __future__ import annotations
 
 import math
 import struct
@@ -19,15 +21,17 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Final
 
+from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer.testing import ApiKey
+from aioproducer.testing.fake_broker.apis.produce import DecodedProduce, ProduceResult, decode_produce
 from aioproducer.testing.fake_broker.exchange import Exchange, read_payload, read_request_header
 from aioproducer.testing.fake_broker.log.record_batch import BatchHeader, decode_records, read_header
 from aioproducer.testing.fake_broker.wire.primitives import Reader
-from aioproducer.testing.fake_broker.wire.produce_wire import DecodedProduce, ProduceResult, decode_produce
 from tests.programs.simulation.history import History
 from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.resend_watch import COUNTED, ResendWatch
 from tests.programs.simulation.simulated_transport import SimulatedTransport
+
+Key = tuple[int, int]
 
 _NAMES: Final = {int(api): api.name for api in ApiKey}
 _HEAD: Final = struct.Struct(">ihhi")
@@ -59,11 +63,12 @@ _LATE_S: Final = 0.01  # tolerated lateness of closing a connection: a timer's t
 _SILENCE_S: Final = 0.5  # a node that answers Metadata with silence for so long is no reason not to ask another
 
 
+SPREAD: Final = 0.8
+
 AT_ONCE: Final = 6
 """Attempts to connect to one address that may come without a pause: as a bootstrap address, as a node, and again after
 a connection that was closed for being idle."""
 
-SPREAD: Final = 0.8
 
 SMALLEST_LIMIT: Final = 512  # bytes to which a topic's batches are cut down at most, however small `batch_size` is
 
@@ -85,8 +90,6 @@ class Fate(Enum):
 
 
 class WireWatch:
-    """Sees the frames of one run."""
-
     def __init__(  # noqa: PLR0915  # one line per fact
         self, history: History, plan: Plan, clock: Callable[[], float]
     ) -> None:
@@ -237,7 +240,7 @@ class WireWatch:
     def _look_at_batches(self, request: DecodedProduce, key: tuple[int, int], transport: SimulatedTransport) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
         if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
-            self.violated("TIMEOUT", f"a broker may wait for {request.timeout_ms} ms, longer than anybody waits for it")
+            self.violated("TIMEOUT", f"a broker may wait for {request.timeout_ms} ms, longer than a request may take")
         if len(request.partitions) > 1 and size > self._max_request_size:
             self.violated("SIZE", f"{len(request.partitions)} batches in {size} bytes: more than max.request.size")
         for produced in request.partitions:
@@ -331,13 +334,16 @@ class WireWatch:
         """Whether every batch of a request, by connection and correlation id, is in a log."""
         return self._appended.get(key, False)
 
-    def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> None:
-        """Look at an answer as it arrives; unheard is one that comes as other bytes, as may all after it."""
+    def answered(self, transport: SimulatedTransport, frame: bytes, *, is_heard: bool = True) -> Key | None:
+        """Look at an answer as it arrives; unheard is one that comes as other bytes, as may all after it.
+
+        Return connection and correlation id of its request; None for half an answer.
+        """
         if len(frame) < _CORRELATION.size:
-            return
+            return None
         size, correlation_id = _CORRELATION.unpack_from(frame)
         if size != len(frame) - 4:
-            return  # half of it
+            return None
         number, now = transport.number, self._clock()
         self._used[number] = now
         key = (number, correlation_id)
@@ -355,6 +361,7 @@ class WireWatch:
             self._metadata_in_flight.pop(key, None)
         elif api == _PRODUCE:
             self._produce_answered(key, is_heard=is_heard and not transport.is_spoilt)
+        return key
 
     def _produce_answered(self, key: tuple[int, int], *, is_heard: bool) -> None:
         self._resends.answered(key, is_heard=is_heard)
@@ -363,8 +370,6 @@ class WireWatch:
 
 
 class _Batch:
-    """A batch, formatted as text on demand."""
-
     def __init__(self, place: tuple[object, int], header: BatchHeader) -> None:
         self._place = place
         self._header = header
@@ -398,3 +403,120 @@ def _codes_in(answer: object) -> list[int]:
             codes.append(topic["error_code"])
         codes += [partition["error_code"] for partition in topic["partitions"]]
     return codes
+
+
+ATTEMPTS_AT_ONCE: Final = 3
+"""Attempts at one node that may follow each other within a pause: leaders move away and back."""
+
+FEW_RETRIES: Final = 3  # attempts of what a broker refuses by one of `FEW`; the next refusal ends it
+SOON_MS: Final = 1  # the first pause where a broker may say CONCURRENT_TRANSACTIONS
+
+FEW: Final = frozenset(int(code) for code in ErrorCode if code.few_retries)
+"""Codes that a broker gives again and again: the bytes are bad, or the version is."""
+
+BEHIND: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+"""Code of a batch behind a refused one: it may follow that one without a pause."""
+
+COUNTED: Final = FEW | {int(ErrorCode.CONCURRENT_TRANSACTIONS), BEHIND}
+"""Codes that change how often a batch may be sent."""
+
+MOVING: Final = frozenset(
+    (
+        "stale metadata",
+        "no leader",
+        "crash",
+        "crash with loss",
+        "topic changes",
+        "cluster moves",
+        "outage",
+        "lies",
+        "hostile bytes",
+    )
+)
+"""Faults after which leaders move, and batches follow them without a pause."""
+
+
+class ResendWatch:
+    """Looks at how often, and how soon after each other, the same is asked: what `retries` and backoff are for.
+
+    A batch is known by its checksum, which its identity and its records decide. Its first attempts may follow each
+    other at once, because its leader has moved in between; a producer that knows no pause sends it again and again,
+    or asks so for a producer id. Where a broker may say CONCURRENT_TRANSACTIONS, the pause is short. Where no leader
+    moves, each pause is twice as long as the one before. What repetition is unlikely to change is repeated few times.
+    """
+
+    def __init__(self, history: History, plan: Plan) -> None:
+        options = plan.options
+        self.is_told_all = True
+        self._history = history
+        self._most = plan.number("retries") + 1 if "retries" in options else None
+        pause_ms = min(plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms"))
+        may_be_busy = plan.family.is_transactional or "codes" in plan.enabled
+        self._batch_pause_s = SPREAD * (min(SOON_MS, pause_ms) if may_be_busy else pause_ms) / 1000
+        self._pause_s = SPREAD * pause_ms / 1000
+        self._attempts: dict[tuple[object, ...], int] = {}
+        self._asked_for_id: deque[float] = deque(maxlen=ATTEMPTS_AT_ONCE)
+        self._lately: dict[tuple[object, ...], deque[float]] = {}
+        self._last: dict[tuple[object, ...], float] = {}  # when a batch was sent the last time
+        self._grows = not may_be_busy and not MOVING & set(plan.enabled)
+        self._first_ms, self._most_ms = plan.number("retry_backoff_ms"), plan.number("retry_backoff_max_ms")
+        self._in_request: dict[Key, dict[int, tuple[object, ...]]] = {}  # unanswered batches, by partition
+        self._bad: dict[Key, list[tuple[object, ...]]] = {}  # batches in answers that have not arrived
+        self._put_off: dict[Key, list[tuple[object, ...]]] = {}  # such batches, to be sent again in a moment
+        self._held_up: dict[Key, list[tuple[object, ...]]] = {}  # such batches, refused because of one before them
+        self._may_follow: set[tuple[object, ...]] = set()  # those of them that have not been sent again
+        self._allowed: Counter[tuple[object, ...]] = Counter()  # attempts beyond `retries`: brokers had no time
+        self._ended: set[tuple[object, ...]] = set()
+
+    def sent(self, batch: tuple[object, ...], node: int, now: float) -> None:
+        count = self._attempts[batch] = self._attempts.get(batch, 0) + 1
+        if batch in self._ended:
+            self._history.violated("RETRIES", f"attempt {count} of {batch}, which was refused for good")
+        may_follow = batch in self._may_follow
+        self._may_follow.discard(batch)
+        if count > 1 and self._grows and not may_follow:
+            self._look_at_growth(batch, count - 1 - self._allowed[batch], now)
+        self._last[batch] = now
+        if self._most is not None and count > self._most + self._allowed[batch]:
+            self._history.violated("RETRIES", f"attempt {count} of {batch}, of {self._most} allowed")
+        if may_follow:
+            return
+        lately = self._lately.setdefault((*batch, node), deque(maxlen=ATTEMPTS_AT_ONCE))
+        self._look_at_pace(lately, self._batch_pause_s, now, what=f"attempts of {batch} at node {node}")
+
+    def asked(self, key: Key, partition: int, batch: tuple[object, ...]) -> None:
+        self._in_request.setdefault(key, {})[partition] = batch
+
+    def refused(self, key: Key, partition: int, code: int) -> None:
+        """Look at what a broker answers for one batch, one of `COUNTED`."""
+        batch = self._in_request.get(key, {}).get(partition)
+        if batch is not None and code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            self._put_off.setdefault(key, []).append(batch)
+        if batch is not None and code == BEHIND:
+            self._held_up.setdefault(key, []).append(batch)
+        if batch is not None and code in FEW and self._attempts[batch] > FEW_RETRIES:
+            self._bad.setdefault(key, []).append(batch)
+
+    def answered(self, key: Key, *, is_heard: bool = True) -> None:
+        """Note that an answer has arrived: what it says is known from now on, if its bytes are what was answered."""
+        self._in_request.pop(key, None)
+        bad = self._bad.pop(key, ())
+        if is_heard and self.is_told_all:
+            self._ended.update(bad)
+        held_up = self._held_up.pop(key, ())
+        self._may_follow.update(held_up)
+        self._allowed.update((*held_up, *self._put_off.pop(key, ())))
+
+    def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:
+        pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000
+        if now < self._last[batch] + pause_s:
+            passed_s = now - self._last[batch]
+            self._history.violated("PACE", f"{batch} is sent again after {passed_s:.6f} s, failure {failures}")
+
+    def asked_for_id(self, now: float) -> None:
+        self._look_at_pace(self._asked_for_id, self._pause_s, now, what="questions for a producer id")
+
+    def _look_at_pace(self, lately: deque[float], pause_s: float, now: float, *, what: str) -> None:
+        if len(lately) == ATTEMPTS_AT_ONCE and now < lately[0] + pause_s:
+            self._history.violated("PACE", f"{ATTEMPTS_AT_ONCE + 1} {what} in {now - lately[0]:.6f} s")
+        lately.append(now)

@@ -23,11 +23,57 @@ import uvloop
 from aioproducer import Producer, UndeliveredError
 from aioproducer.testing.kafka import KafkaCluster
 from tests.programs.chaos.administration import Administration
+from tests.programs.chaos.arena import now
 from tests.programs.soak.faults import Nemesis
-from tests.programs.soak.load import Load
-from tests.programs.soak.samples import Sample, Sampler
-from tests.programs.soak.verdict import Log, grown, growth, wrong
-from tests.programs.timestamp import now
+from tests.programs.soak.read_back import PartitionLog
+from tests.programs.soak.verdict import Sample, Sampler, grown, growth, wrong
+
+VALUE_BYTES = 100
+SLICE_S = 0.01
+LONGEST_DEBT_S = 0.5  # limit for catching up: what a stop of the brokers held back beyond it is left out
+
+
+class Load:
+    """Gives records to one topic.
+
+    The value of a record begins with its number in its partition, so that a reader of the partition sees what is
+    missing, doubled or out of order.
+    """
+
+    def __init__(self, producer: Producer, topic: str, partitions: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self.accepted = [0] * partitions  # records by partition; the next one's number
+
+    async def rush(self, seconds: float) -> float:
+        began, before = time.monotonic(), sum(self.accepted)
+        while time.monotonic() - began < seconds:
+            await self._give(1_000)
+        await self._producer.flush()
+        return (sum(self.accepted) - before) / (time.monotonic() - began)
+
+    async def stream(self, rate: float, until: float) -> None:
+        """Give records at a rate (a second) until a monotonic time."""
+        given, began = 0.0, time.monotonic()
+        while (now := time.monotonic()) < until:
+            due = (now - began) * rate - given
+            if due > LONGEST_DEBT_S * rate:
+                given += due - LONGEST_DEBT_S * rate
+                due = LONGEST_DEBT_S * rate
+            count = min(int(due), int(rate * SLICE_S) + 1)
+            given += count
+            await self._give(count)
+            await asyncio.sleep(SLICE_S if due < rate * SLICE_S else 0)
+
+    async def _give(self, count: int) -> None:
+        accepted, topic, enqueue = self.accepted, self._topic, self._producer.enqueue
+        partitions = len(accepted)
+        for number in range(count):
+            partition = number % partitions
+            value = (b"%d " % accepted[partition]).ljust(VALUE_BYTES, b".")
+            await enqueue(topic, value, partition=partition)
+            accepted[partition] += 1
+
 
 ROOT = Path(__file__).parents[3]
 TOPIC = "soak"
@@ -45,8 +91,6 @@ TOPIC_SETTINGS = {
 
 
 class Soak:
-    """One run."""
-
     def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
         self.asked = asked
         self.samples_file = folder / "samples.jsonl"
@@ -114,14 +158,14 @@ class Soak:
         }
 
 
-async def read_back(bootstrap: str) -> dict[int, Log]:
+async def read_back(bootstrap: str) -> dict[int, PartitionLog]:
     """Have another client read, in a process of its own."""
     command = (sys.executable, "-m", "tests.programs.soak.read_back", bootstrap, TOPIC)
     process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1, cwd=ROOT)
     said, complaint = await process.communicate()
     if process.returncode:
         raise RuntimeError(complaint.decode())
-    return {int(partition): log for partition, log in json.loads(said).items()}
+    return {int(partition): PartitionLog(**log) for partition, log in json.loads(said).items()}
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:

@@ -2,7 +2,7 @@
 
 `python -m tests.programs.soak.read_back BOOTSTRAP TOPIC`.
 
-Counts all, and reads the last records of each partition: a soak writes more than anybody would read again.
+Counts all, and reads the last records of each partition: a soak writes more than can be read again.
 Prints one line of JSON.
 """
 

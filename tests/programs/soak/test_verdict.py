@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from tests.programs.soak.samples import Sample
-from tests.programs.soak.verdict import Log, grown, wrong
+from tests.programs.soak.read_back import PartitionLog
+from tests.programs.soak.verdict import Sample, grown, wrong
 
 STEADY = Sample(
     at_s=0.0,
@@ -36,9 +36,8 @@ def run_of(**slopes: float) -> list[Sample]:
     ]
 
 
-def log_of(**changed: object) -> Log:
-    whole: Log = {"end_offset": 1_000, "read": 1_000, "disorder": [], "last_number": 999}
-    return {**whole, **changed}  # type: ignore[typeddict-item]  # the same fields
+def log_of(**changed: object) -> PartitionLog:
+    return dataclasses.replace(PartitionLog(end_offset=1_000, read=1_000, last_number=999), **changed)  # type: ignore[arg-type]
 
 
 def test_steady_run_has_grown_nothing() -> None:

@@ -1,6 +1,9 @@
-"""Reads by Spark."""
+"""Reads by Spark; secrets are in no plan; over TLS and SASL they take the options of a write."""
 
+import asyncio
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from aioproducer import BlockingProducer
+from aioproducer import BlockingProducer, ProducerConfig
+from aioproducer.errors import KafkaError
+from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._reader import KafkaReader
+from aioproducer.testing import ClusterSecurity
+from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.functions.conftest import HAS_READ_LIMITS, Topics
+from tests.spark.functions.secret_options import CANARY, SECRETS
 
 PARTITIONS = 2
 
@@ -99,8 +108,6 @@ def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
 WRONG = {
     "topic that is not there": ({"subscribe": "nowhere"}, "subscribe: no topic 'nowhere' exists"),
     "unknown option": ({"subscribePattern": ".*"}, "unknown option subscribepattern; did you mean subscribe"),
-    "offsets": ({"startingOffsets": "first"}, "startingOffsets='first': must be earliest, latest or JSON"),
-    "latest": ({"startingOffsets": "latest"}, "startingOffsets=latest reads nothing in a batch"),
 }
 
 
@@ -117,3 +124,75 @@ def test_partition_that_is_not_there(spark: SparkSession, topics: Topics) -> Non
     topic = topics.create_own(PARTITIONS)
     with pytest.raises(PySparkException, match=f"topic '{topic}' has no partition 7"):
         reader(spark, topics, topic, startingOffsets=f'{{"{topic}": {{"7": 1}}}}').count()
+
+
+# Secrets
+
+
+READ = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **SECRETS}
+
+
+def plans(spark: SparkSession, frame: DataFrame) -> str:
+    """Return every text that Spark makes of a plan."""
+    execution = frame._jdf.queryExecution()  # noqa: SLF001  # py4j
+    explain = spark._jvm.PythonSQLUtils.explainString  # noqa: SLF001  # py4j
+    modes = ("simple", "extended", "codegen", "cost", "formatted")
+    return "\n".join([execution.toString(), *(explain(execution, mode) for mode in modes)])
+
+
+def test_plans_of_reads_hold_no_secret(spark: SparkSession) -> None:
+    stream = plans(spark, spark.readStream.format("aioproducer").options(**READ).load())
+    assert "kafka.ssl.keystore.key=*********(redacted)" in stream
+    assert CANARY not in stream + plans(spark, spark.read.format("aioproducer").options(**READ).load())
+
+
+# Over TLS and SASL
+
+
+SECURITY = ClusterSecurity()
+WAYS = [
+    ("SSL", ""),
+    ("MTLS", ""),
+    ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+    ("SASL_SSL", "PLAIN"),
+    ("SASL_SSL", "SCRAM-SHA-512"),
+    ("SASL_MTLS", "SCRAM-SHA-256"),
+]
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    kafka = KafkaCluster("4.3.1", security=SECURITY)
+    kafka_thread.submit(lambda: asyncio.run(kafka.start())).result()
+    yield kafka
+    kafka_thread.submit(lambda: asyncio.run(kafka.stop())).result()
+
+
+def options_of(cluster: KafkaCluster, way: tuple[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in cluster.client_properties(*way).items()}
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_records_are_read_with_the_options_of_a_write(secured: KafkaCluster, way: tuple[str, str]) -> None:
+    topic, options = "-".join(part for part in way if part).lower().replace("_", "-"), options_of(secured, way)
+    written = SinkOptions.parse({**options, "topic": topic})
+    with BlockingProducer(ProducerConfig.from_kafka_properties(written.task_properties())) as producer:
+        for row in range(100):
+            producer.enqueue(topic, str(row).encode(), partition=0)
+        producer.flush()
+
+    reader = KafkaReader(SourceOptions.parse({**options, "subscribe": topic}, is_stream=False))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    values = [value for batch in batches for value in batch.column("value").to_pylist()]
+
+    assert values == [str(row).encode() for row in range(100)]
+
+
+@pytest.mark.kafka
+def test_wrong_password_is_the_error_of_the_driver(secured: KafkaCluster) -> None:
+    options = options_of(secured, ("SASL_SSL", "PLAIN"))
+    options["kafka.sasl.jaas.config"] = options["kafka.sasl.jaas.config"].replace("alice-secret", "canary-wrong")
+    reader = KafkaReader(SourceOptions.parse({**options, "subscribe": "any"}, is_stream=False))
+    with pytest.raises(KafkaError, match="refused user 'alice'"):
+        reader.partitions()

@@ -1,4 +1,4 @@
-"""Fetch: limits, long polls, errors."""
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: limits, long polls, times, errors."""
 
 import struct
 import uuid
@@ -22,9 +22,7 @@ def send_fetch(
 ) -> None:
     message = import_module(f"kio.schema.fetch.v{version}.request")
     partition = message.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    topic = client.network.model.topics.named("t")
-    assert topic is not None
-    named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": "t"}
+    named = {"topic_id": client.network.topic().topic_id} if version >= 13 else {"topic": "t"}
     client.send_message(
         ApiKey.FETCH,
         version,
@@ -135,3 +133,75 @@ def test_unknown_topic_id() -> None:
     client.send_message(ApiKey.FETCH, 18, **fields)
 
     assert int(fetched(client, 18).error_code) == 100
+
+
+def list_offset(
+    client: ModelClient, timestamp: int, *, version: int = 8, topic: str = "t", epoch: int = -1
+) -> tuple[int, int]:
+    message = import_module(f"kio.schema.list_offsets.v{version}.request")
+    known = {"current_leader_epoch": epoch} if version >= 4 else {}
+    partition = message.ListOffsetsPartition(partition_index=0, timestamp=timestamp, **known)
+    asked = (message.ListOffsetsTopic(name=topic, partitions=(partition,)),)
+    isolation = {"isolation_level": 0} if version >= 2 else {}
+    answer = client.ask(ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=asked, **isolation)
+    (found,) = answer.topics[0].partitions
+    return int(found.error_code), found.offset
+
+
+def written() -> ModelNetwork:
+    network = ModelNetwork()
+    for timestamp in (1000, 3000, 2000):
+        network.client().produce("t", batch([b"a", b"b"], timestamp=timestamp))
+    return network
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_version_lists_the_end(version: int) -> None:
+    assert list_offset(written().client(), -1, version=version) == (0, 6)
+
+
+@pytest.mark.parametrize("timestamp, offset", [(-1, 6), (-2, 0), (-3, 2), (-4, 0), (0, 0), (1500, 2), (3001, -1)])
+def test_times_and_their_offsets(timestamp: int, offset: int) -> None:
+    assert list_offset(written().client(), timestamp) == (0, offset)
+
+
+@pytest.mark.parametrize("timestamp, version", [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-9, 11)])
+def test_special_timestamps_have_a_first_version(timestamp: int, version: int) -> None:
+    client = written().client()
+
+    assert list_offset(client, timestamp, version=version) == (35, -1)
+    assert list_offset(client, timestamp, version=version, topic="none") == (35, -1)
+
+
+def test_empty_log_has_no_highest_time() -> None:
+    assert list_offset(ModelNetwork().client(), -3) == (0, -1)
+
+
+def test_only_the_leader_of_that_epoch_answers() -> None:
+    network = ModelNetwork(2)
+    network.partition().move_leader(2, network.now)
+    leader = network.client(2)
+
+    errors = [
+        list_offset(leader, -1, topic="none")[0],
+        list_offset(network.client(1), -1)[0],
+        *(list_offset(leader, -1, epoch=epoch)[0] for epoch in (0, 1, 2)),
+    ]
+
+    assert errors == [3, 6, 74, 0, 75]
+
+
+def test_epoch_tells_where_it_ended() -> None:
+    """A consumer sees by it that the log was cut."""
+    network = ModelNetwork(2)
+    network.client().produce("t", batch())
+    network.partition().move_leader(2, network.now)
+    leader = network.client(2)
+    leader.produce("t", batch())
+    message = import_module("kio.schema.offset_for_leader_epoch.v4.request")
+    partitions = tuple(message.OffsetForLeaderPartition(partition=0, leader_epoch=epoch) for epoch in (0, 1))
+
+    topics = (message.OffsetForLeaderTopic(topic="t", partitions=partitions),)
+    (answer,) = leader.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, topics=topics).topics
+
+    assert [(found.leader_epoch, found.end_offset) for found in answer.partitions] == [(0, 1), (1, 2)]

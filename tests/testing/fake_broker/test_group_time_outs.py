@@ -4,10 +4,9 @@ from datetime import timedelta
 from importlib import import_module
 
 from aioproducer.testing import ApiKey
-from aioproducer.testing.fake_broker.groups.consumer_group import NEW_MEMBER_JOIN_S, GroupState
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
-from tests.testing.fake_broker.test_groups import Consumer, forming, settled
-from tests.testing.fake_broker.test_offsets import commit
+from aioproducer.testing.fake_broker.consumer_groups import NEW_MEMBER_JOIN_S, GroupState
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind
+from tests.testing.fake_broker.test_groups import Consumer, commit, forming, settled, waiting
 from tests.testing.model_network import ModelNetwork
 
 NOT_COORDINATOR = 16
@@ -62,9 +61,7 @@ def test_time_to_sync_restarts_with_each_generation() -> None:
     network = ModelNetwork()
     leader, follower = forming(network)
     keep_alive(network, leader, 5)
-    third = Consumer(network.client())
-    third.join()
-    third.join()
+    third = waiting(network)
     leader.join()
     follower.join()
     leader.joined()
@@ -180,9 +177,7 @@ def moving() -> ModelNetwork:
 def test_waiting_join_is_refused_by_a_coordinator_that_was() -> None:
     """The one that is now does not know the new member; the others find it as it was."""
     network = moving()
-    leader, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
+    leader, second = settled(network), waiting(network)
 
     move(network, 2)
     leader.client = network.client(2)
@@ -210,9 +205,8 @@ def test_waiting_sync_is_refused_by_a_coordinator_that_was() -> None:
 def test_coordinator_that_died_takes_its_new_members_along() -> None:
     """The group does not wait for members whose JoinGroup waited on its connections."""
     network = moving()
-    leader, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
+    leader = settled(network)
+    waiting(network)
 
     network.model.kill(1, network.now)
     leader.client = network.client(2)

@@ -1,11 +1,15 @@
-"""Consumer groups of the classic protocol, one behaviour a test."""
+"""Consumer groups of the classic protocol, their offsets, and what administrators see of them."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from importlib import import_module
 
+import pytest
+
 from aioproducer.records import TopicPartition
-from aioproducer.testing import ApiKey
-from aioproducer.testing.fake_broker.groups.committed_offsets import CommittedOffset
+from aioproducer.testing import ApiKey, Where
+from aioproducer.testing.fake_broker.committed_offsets import CommittedOffset
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind
 from tests.testing.model_network import ModelClient, ModelNetwork
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 5, 3, 3, 3  # the versions these tests speak
@@ -73,19 +77,23 @@ class Consumer:
         return int(answer.members[0].error_code)
 
 
-def settled(network: ModelNetwork) -> Consumer:
+def waiting(network: ModelNetwork) -> Consumer:
+    """Return a consumer that has got an id and joined with it; it waits for others, if there are any."""
     consumer = Consumer(network.client())
     consumer.join()
     consumer.join()
+    return consumer
+
+
+def settled(network: ModelNetwork) -> Consumer:
+    consumer = waiting(network)
     consumer.sync(**{consumer.member_id: b"all"})
     assert consumer.synced() == (0, b"all")
     return consumer
 
 
 def forming(network: ModelNetwork) -> tuple[Consumer, Consumer]:
-    leader, follower = settled(network), Consumer(network.client())
-    follower.join()
-    follower.join()
+    leader, follower = settled(network), waiting(network)
     leader.join()
     follower.joined()
     return leader, follower
@@ -146,9 +154,7 @@ def test_leaving_starts_a_rebalance() -> None:
 def test_member_that_does_not_join_again_is_dropped() -> None:
     """The rebalance time-out counts, though the member still sends heartbeats."""
     network = ModelNetwork()
-    first, second = settled(network), Consumer(network.client())
-    second.join()
-    second.join()
+    first, second = settled(network), waiting(network)
     for _ in range(4):
         network.advance(5)
         first.heartbeat()
@@ -265,9 +271,153 @@ def test_offsets_of_partitions_that_stay_are_kept() -> None:
         offsets.commit(TopicPartition(topic, 0), CommittedOffset(7))
         offsets.hold(1, TopicPartition(topic, 0), CommittedOffset(9))
 
-    topic = network.model.topics.named("t")
-    assert topic is not None
-    network.model.topics.delete(topic, network.now)
+    network.model.topics.delete(network.topic(), network.now)
 
     assert offsets.partitions() == [TopicPartition("other", 0)]
     assert [offsets.is_unstable(TopicPartition(name, 0)) for name in ("t", "other")] == [False, True]
+
+
+def topic_key(network: ModelNetwork, version: int) -> dict[str, object]:
+    return {"topic_id": network.topic().topic_id} if version >= 10 else {"name": "t"}
+
+
+def commit(client: ModelClient, version: int, offset: int, *, generation: int = -1, member_id: str = "") -> int:
+    message = import_module(f"kio.schema.offset_commit.v{version}.request")
+    fields: dict[str, object] = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "m"}
+    key = topic_key(client.network, version)
+    topic = message.OffsetCommitRequestTopic(partitions=(message.OffsetCommitRequestPartition(**fields),), **key)
+    name = "generation_id_or_member_epoch"
+    asked = {"group_id": "g", name: generation, "member_id": member_id, "topics": (topic,)}
+    if 2 <= version <= 4:
+        asked["retention_time"] = timedelta(milliseconds=-1)
+    (answer,) = client.ask(ApiKey.OFFSET_COMMIT, version, **asked).topics
+    return int(answer.partitions[0].error_code)
+
+
+def committed(client: ModelClient, version: int, *, everything: bool = False) -> Sequence[int]:
+    message = import_module(f"kio.schema.offset_fetch.v{version}.request")
+    key = topic_key(client.network, version)
+    if version < 8:
+        topics = None if everything else (message.OffsetFetchRequestTopic(partition_indexes=(0,), **key),)
+        answer = client.ask(ApiKey.OFFSET_FETCH, version, group_id="g", topics=topics)
+    else:
+        topics = None if everything else (message.OffsetFetchRequestTopics(partition_indexes=(0,), **key),)
+        group = message.OffsetFetchRequestGroup(group_id="g", topics=topics)
+        (answer,) = client.ask(ApiKey.OFFSET_FETCH, version, groups=(group,)).groups
+    return [partition.committed_offset for topic in answer.topics for partition in topic.partitions]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_every_version_commits(version: int) -> None:
+    client = ModelNetwork().client()
+
+    assert (commit(client, version, 7), committed(client, 5)) == (0, [7])
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_every_version_fetches_what_was_committed(version: int) -> None:
+    client = ModelNetwork().client()
+    before = committed(client, version)
+    commit(client, 8, 7)
+
+    assert (before, committed(client, version)) == ([-1], [7])
+
+
+@pytest.mark.parametrize("version", [2, 7, 9, 10])
+def test_everything_committed_is_fetched(version: int) -> None:
+    client = ModelNetwork().client()
+    before = committed(client, version, everything=True)
+    commit(client, 8, 7)
+
+    assert (before, committed(client, version, everything=True)) == ([], [7])
+
+
+def test_commit_of_a_stranger_is_refused() -> None:
+    client = ModelNetwork().client()
+    unknown = commit(client, 8, 7, generation=3)
+    commit(client, 8, 7)
+
+    assert (unknown, commit(client, 8, 7, generation=3)) == (22, 25)
+
+
+@pytest.mark.parametrize("topics", [(), ("unknown",)])
+def test_commit_of_nothing_makes_no_group(topics: Sequence[str]) -> None:
+    network = ModelNetwork()
+    message = import_module("kio.schema.offset_commit.v8.request")
+    part = message.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    asked = tuple(message.OffsetCommitRequestTopic(name=topic, partitions=(part,)) for topic in topics)
+
+    fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": asked}
+    answer = network.client().ask(ApiKey.OFFSET_COMMIT, 8, **fields)
+
+    assert [int(topic.partitions[0].error_code) for topic in answer.topics] == [3] * len(topics)
+    assert not network.model.groups.existing()
+
+
+NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE = 16, 15
+
+
+def with_group(network: ModelNetwork) -> tuple[int, int]:
+    node_id = network.model.coordinators.node_of(CoordinatorKind.GROUP, "g", network.now)
+    consumer = Consumer(network.client(node_id))
+    consumer.join()
+    consumer.join()
+    return node_id, 3 - node_id
+
+
+def test_only_its_coordinator_tells_of_a_group() -> None:
+    network = ModelNetwork(2)
+    told = []
+    for node_id in with_group(network):
+        client = network.client(node_id)
+        (described,) = client.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=("g",)).groups
+        listed = client.ask(ApiKey.LIST_GROUPS, 5).groups
+        (deleted,) = client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=("g",)).results
+        told.append((int(described.error_code), described.group_state, len(listed), int(deleted.error_code)))
+
+    assert told == [(0, "CompletingRebalance", 1, 68), (NOT_COORDINATOR, "", 0, NOT_COORDINATOR)]
+
+
+def test_asking_for_a_group_makes_none() -> None:
+    client = ModelNetwork().client()
+    client.ask(ApiKey.DESCRIBE_GROUPS, 0, groups=("g",))
+    client.ask(ApiKey.DELETE_GROUPS, 0, groups_names=("g",))
+
+    assert client.ask(ApiKey.LIST_GROUPS, 0).groups == ()
+
+
+def test_queries_create_no_group() -> None:
+    """Requests for its members and offsets create no group either."""
+    network = ModelNetwork()
+    stranger = Consumer(network.client(), "stranger")
+    errors = [stranger.join(), stranger.heartbeat(), stranger.leave()]
+    errors.append(commit(stranger.client, 8, 7, generation=3))
+
+    assert (errors, committed(stranger.client, 5)) == ([25, 25, 25, 22], [-1])
+    assert not network.model.groups.existing()
+
+
+def test_deleted_group_takes_its_ids_back() -> None:
+    """No appointment is left for ids that were still pending."""
+    network = ModelNetwork()
+    pending = Consumer(network.client())
+    pending.join()
+
+    (deleted,) = pending.client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=("g",)).results
+
+    assert (int(deleted.error_code), network.model.next_wakeup(), pending.join()) == (0, None, 25)
+
+
+def test_faults_reach_all_three() -> None:
+    network = ModelNetwork()
+    with_group(network)
+    client = network.client()
+    for api in (ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS):
+        network.model.faults.error(COORDINATOR_NOT_AVAILABLE, Where(api=api))
+    (described,) = client.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=("g",)).groups
+    listed = client.ask(ApiKey.LIST_GROUPS, 5)
+    (deleted,) = client.ask(ApiKey.DELETE_GROUPS, 2, groups_names=("g",)).results
+
+    codes = [int(described.error_code), int(listed.error_code), int(deleted.error_code)]
+    assert codes == [COORDINATOR_NOT_AVAILABLE] * 3
+    assert listed.groups == ()

@@ -6,7 +6,7 @@ import pytest
 
 from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.log.record_batch import checksum, decode_records
-from aioproducer.testing.fake_broker.topics.topics import TopicRequest
+from aioproducer.testing.fake_broker.topics import TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
 from tests.testing.model_network import WALL_CLOCK_MS, Answer, ModelNetwork, batch
 

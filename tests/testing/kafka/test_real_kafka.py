@@ -1,12 +1,17 @@
-"""Real Apache Kafka starts, dies, freezes and comes back as told."""
+"""Real Apache Kafka starts, dies, freezes and comes back as told, and leaves no folder."""
 
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster
-from aioproducer.testing.kafka.readiness import ask_for_cluster
+from aioproducer.testing.kafka.broker_requests import ask_for_cluster
+from aioproducer.testing.kafka.real_kafka import PREFIX, WorkingFolder
 
 
 def port_of(kafka: KafkaCluster, node_id: int) -> int:
@@ -91,3 +96,46 @@ async def test_stopped_cluster_leaves_nothing() -> None:
 
 def await_is_paused(kafka: KafkaCluster) -> bool:
     return "paused" in repr(kafka)
+
+
+OWNER_THAT_DIES = """
+import os
+from aioproducer.testing.kafka.real_kafka import WorkingFolder
+print(WorkingFolder().path, flush=True)
+os._exit(1)
+"""
+
+
+@pytest.fixture
+def temporary_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Create folders below a temporary root, here and in child processes."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("temporary_root")
+def test_removed_folder_is_gone() -> None:
+    folder = WorkingFolder()
+    (folder.path / "file").write_text("x", "utf-8")
+
+    folder.remove()
+    folder.remove()
+
+    assert not folder.path.exists()
+
+
+@pytest.mark.usefixtures("temporary_root")
+def test_folder_of_a_dead_process_is_removed_by_the_next() -> None:
+    mine = WorkingFolder()
+    child = subprocess.run([sys.executable, "-c", OWNER_THAT_DIES], capture_output=True, text=True, check=False)
+    orphan = Path(child.stdout.strip())
+    assert orphan.name.startswith(PREFIX)
+    assert orphan.exists()
+
+    next_one = WorkingFolder()
+
+    assert not orphan.exists()
+    assert mine.path.exists()
+    mine.remove()
+    next_one.remove()

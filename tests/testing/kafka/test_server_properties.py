@@ -1,10 +1,20 @@
-"""The settings of the nodes of a loopback cluster."""
+"""The settings of the nodes of a loopback cluster, and free ports for them."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from aioproducer.testing.kafka.server_properties import NodePorts, ProxiedPorts, properties_text, server_properties
+from aioproducer.testing.kafka.server_properties import (
+    FIRST_PORT,
+    LAST_PORT,
+    NodePorts,
+    ProxiedPorts,
+    free_ports,
+    is_free,
+    properties_text,
+    server_properties,
+)
 
 ONE = [NodePorts(1, 20_001, 20_002)]
 THREE = [NodePorts(node, 20_000 + node, 21_000 + node) for node in (1, 2, 3)]
@@ -55,3 +65,22 @@ def test_clients_that_come_through_a_proxy_are_told_its_port() -> None:
 
 def test_properties_text_has_a_line_each() -> None:
     assert properties_text({"node.id": "1", "log.dirs": "/tmp/x"}) == "node.id=1\nlog.dirs=/tmp/x\n"
+
+
+def test_free_ports_are_different_and_free() -> None:
+    ports = free_ports(6)
+
+    assert len(set(ports)) == 6
+    assert all(FIRST_PORT <= port < LAST_PORT and is_free(port) for port in ports)
+
+
+def test_promised_ports_are_left_out() -> None:
+    """A proxy in front of a broker begins to listen when the broker has its ports."""
+    promised = range(FIRST_PORT, LAST_PORT - 100)
+
+    assert not {*promised} & {*free_ports(6, besides=promised)}
+
+
+def test_port_with_a_listener_is_not_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert not is_free(server.getsockname()[1])

@@ -12,15 +12,16 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
-from aioproducer.testing.fake_broker.topics.config_values import (
+from aioproducer.testing.fake_broker.topic_configs import (
     INT_MAX,
     TOPIC_CONFIG_TYPES,
     ConfigType,
+    TopicConfig,
+    TopicRefusedError,
     trimmed,
     whole_number,
 )
-from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError, check_name
-from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
+from aioproducer.testing.fake_broker.topics import check_name
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
@@ -249,10 +250,12 @@ def _topic_configs(exchange: Exchange, name: str) -> Iterable[_Config]:
     topic = exchange.cluster.topics.named(name)
     if topic is None:
         raise TopicRefusedError(codes.UNKNOWN_TOPIC_OR_PARTITION, "")
-    overrides = topic.config.overrides
     for key, value in topic.config.values().items():
-        source = DYNAMIC_TOPIC_CONFIG if key in overrides else DEFAULT_CONFIG
-        yield _Config(key, value, TOPIC_CONFIG_TYPES[key], source, read_only=False)
+        yield _Config(key, value, TOPIC_CONFIG_TYPES[key], config_source(topic.config, key), read_only=False)
+
+
+def config_source(config: TopicConfig, name: str) -> int:
+    return DYNAMIC_TOPIC_CONFIG if name in config.overrides else DEFAULT_CONFIG
 
 
 def _broker_configs(exchange: Exchange) -> Iterable[_Config]:

@@ -1,34 +1,44 @@
-"""Fetch 4-18: batches below the high watermark, or for readers of committed records below the last stable offset.
+"""Fetch 4-18 and ListOffsets 1-11: what consumers read of a log, and its first and last offsets.
 
-A read_committed consumer also gets the aborted transactions, and skips their records itself.
+They read below the high watermark, or below the last stable offset if they want committed records only: then they also
+get the aborted transactions, and skip their records themselves. Batches go out as they are, uncopied and undecoded.
 
-A response waits until there are `min_bytes`, a partition has an error, or `max_wait` is over. Fetch sessions (KIP-227)
-are declined by session id 0, so every request names all its partitions.
+A response of Fetch waits until there are `min_bytes`, a partition has an error, or `max_wait` is over. Fetch sessions
+(KIP-227) are declined by session id 0, so every request names all its partitions.
 """
 
+from __future__ import annotations
+
+import struct
 import uuid
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union, cast
 
-from aioproducer.testing.fake_broker.apis.leader_epochs import endpoints_of, leader_hint
-from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
-from aioproducer.testing.fake_broker.exchange import Exchange
-from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.schedule import Appointment
-from aioproducer.testing.fake_broker.wire import codes
-from aioproducer.testing.fake_broker.wire.fetch_wire import (
-    FIRST_WITH_SESSIONS,
-    FIRST_WITH_TOPIC_IDS,
-    FetchedPartition,
-    encode_fetch,
+from aioproducer.testing.fake_broker.apis.leadership import (
+    NodeEndpoint,
+    encode_endpoints,
+    endpoints_of,
+    leader_error,
+    leader_hint,
 )
+from aioproducer.testing.fake_broker.wire import codes
+from aioproducer.testing.fake_broker.wire.primitives import Buffer, Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kio.schema.fetch.v12.request import FetchRequest as FetchByName
     from kio.schema.fetch.v18.request import FetchRequest as FetchById
+    from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
+
+    from aioproducer.testing.fake_broker.exchange import Exchange
+    from aioproducer.testing.fake_broker.log.partition import Partition
+    from aioproducer.testing.fake_broker.log.producer_state import AbortedTransaction
+    from aioproducer.testing.fake_broker.schedule import Appointment
+    from aioproducer.testing.fake_broker.wire.messages import Tree
 
 AnyFetchRequest: TypeAlias = Union["FetchByName", "FetchById"]
-
-
 _READ_COMMITTED = 1
 _PLACES = {codes.UNKNOWN_TOPIC_ID: 1, codes.UNKNOWN_TOPIC_OR_PARTITION: 2}
 """Place of partitions with these errors in a response: after all that exist, in any order of the request."""
@@ -55,33 +65,24 @@ class _Asked(NamedTuple):
     leader_epoch: int
 
 
-def _asked_by_name(request: "FetchByName") -> list[_Asked]:
-    return [
-        _Asked(
-            topic.topic, None, part.partition, part.fetch_offset, part.partition_max_bytes, part.current_leader_epoch
-        )
-        for topic in request.topics
-        for part in topic.partitions
-    ]
-
-
-def _asked_by_id(request: "FetchById") -> list[_Asked]:
-    return [
-        _Asked(None, topic.topic_id, part.partition, part.fetch_offset, part.partition_max_bytes,
-               part.current_leader_epoch)
-        for topic in request.topics
-        for part in topic.partitions
-    ]  # fmt: skip
-
-
 class _FetchJob:
     """One request, from the first read to its response."""
 
     def __init__(self, exchange: Exchange, request: AnyFetchRequest) -> None:
         self._exchange = exchange
         self._request = request
-        by_id = exchange.version >= FIRST_WITH_TOPIC_IDS
-        asked = _asked_by_id(cast("FetchById", request)) if by_id else _asked_by_name(cast("FetchByName", request))
+        asked = [
+            _Asked(
+                getattr(topic, "topic", None),
+                getattr(topic, "topic_id", None),
+                part.partition,
+                part.fetch_offset,
+                part.partition_max_bytes,
+                part.current_leader_epoch,
+            )
+            for topic in request.topics
+            for part in topic.partitions
+        ]
         self._asked = list({(each.topic, each.topic_id, each.partition_index): each for each in asked}.values())
         self._is_over = False
         self._deadline: Appointment | None = None
@@ -132,8 +133,7 @@ class _FetchJob:
         return [partition for partition in found if partition is not None]
 
     def _partition(self, asked: _Asked) -> Partition | None:
-        topic = self._exchange.cluster.topics.find(asked.topic, asked.topic_id)
-        return topic.partition(asked.partition_index) if topic else None
+        return self._exchange.cluster.topics.partition(asked.topic, asked.partition_index, asked.topic_id)
 
     def _read(self) -> list[FetchedPartition]:
         room = int(self._request.max_bytes)
@@ -178,3 +178,157 @@ class _FetchJob:
         if error == 0 and not partition.log.start_offset <= asked.offset <= partition.log.end_offset:
             return codes.OFFSET_OUT_OF_RANGE
         return error
+
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+FIRST_WITH = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""First version of each special timestamp."""
+
+
+class _Found(NamedTuple):
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+def answer_list_offsets(exchange: Exchange) -> None:
+    request = cast("ListOffsetsRequest", exchange.request())
+    topics: list[Tree] = [
+        {
+            "name": topic.name,
+            "partitions": [
+                _partition(exchange, topic.name, asked, is_committed_only=request.isolation_level == _READ_COMMITTED)
+                for asked in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    exchange.reply_tree({"topics": topics}, exchange.now)
+
+
+def _partition(exchange: Exchange, topic_name: str, asked: ListOffsetsPartition, *, is_committed_only: bool) -> Tree:
+    partition = exchange.cluster.topics.partition(topic_name, asked.partition_index)
+    error = exchange.injected_error(topic_name, asked.partition_index)
+    if asked.timestamp < 0 and exchange.version < FIRST_WITH.get(asked.timestamp, exchange.version + 1):
+        error = error or codes.UNSUPPORTED_VERSION
+    error = error or leader_error(partition, exchange.broker.node_id, asked.current_leader_epoch)
+    found = _Found()
+    if partition is not None and not error:
+        end = partition.last_stable_offset if is_committed_only else partition.high_watermark
+        found = _find(partition, asked.timestamp, end)
+    return {
+        "partition_index": asked.partition_index,
+        "error_code": error,
+        "timestamp": found.timestamp,
+        "offset": found.offset,
+        "leader_epoch": found.leader_epoch,
+    }
+
+
+def _find(partition: Partition, timestamp: int, end: int) -> _Found:
+    match timestamp:
+        case _ if timestamp == LATEST:
+            return _Found(end, -1, partition.leader_epoch)
+        case _ if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+            return _Found(partition.log.start_offset, -1, partition.leader_epoch)
+        case _ if timestamp == MAX_TIMESTAMP:
+            highest = partition.log.highest_timestamp()
+            record = highest if highest is not None and highest.offset < end else None
+        case _ if timestamp >= 0:
+            record = partition.log.find_time(timestamp, limit=end)
+        case _:
+            record = None
+    return _Found(record.offset, record.timestamp, record.leader_epoch) if record else _Found()
+
+
+FIRST_WITH_LOG_START = 5
+FIRST_WITH_SESSIONS = 7
+FIRST_WITH_PREFERRED_REPLICA = 11
+FIRST_WITH_LEADER_HINT = 12
+FIRST_WITH_TOPIC_IDS = 13
+FIRST_WITH_ENDPOINTS = 16
+
+_FRONT = struct.Struct(">ihqq")
+_ABORTED = struct.Struct(">qq")
+_LEADER = struct.Struct(">iib")
+_CURRENT_LEADER_TAG = 1
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    topic: str | None
+    topic_id: uuid.UUID | None
+    index: int
+    error_code: int = 0
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    batches: Sequence[Buffer] = field(default_factory=list)
+    last_stable_offset: int = -1
+    aborted: Sequence[AbortedTransaction] | None = None
+    """Aborted transactions that may have records here; None for read_uncommitted."""
+
+    leader: tuple[int, int] | None = None  # node id and leader epoch, if another node leads the partition
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(batch) for batch in self.batches)
+
+
+def encode_fetch(
+    version: int,
+    partitions: Sequence[FetchedPartition],
+    *,
+    flexible: bool,
+    throttle_ms: int = 0,
+    error_code: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> list[Buffer]:
+    """Encode a response; session id 0 declines a fetch session."""
+    writer = Writer(flexible=flexible)
+    writer.int32(throttle_ms)
+    if version >= FIRST_WITH_SESSIONS:
+        writer.int16(error_code)
+        writer.int32(0)
+    topics = [(key, list(group)) for key, group in groupby(partitions, key=lambda part: (part.topic, part.topic_id))]
+    writer.count(len(topics))
+    for (topic, topic_id), of_topic in topics:
+        if version >= FIRST_WITH_TOPIC_IDS:
+            writer.fixed((topic_id or uuid.UUID(int=0)).bytes)
+        else:
+            writer.string(topic)
+        writer.count(len(of_topic))
+        for partition in of_topic:
+            _write_partition(writer, version, partition)
+        writer.tagged_fields()
+    has_endpoints = bool(endpoints) and version >= FIRST_WITH_ENDPOINTS
+    writer.tagged_fields([(0, encode_endpoints(endpoints))] if has_endpoints else None)
+    return writer.finish()
+
+
+def _write_partition(writer: Writer, version: int, partition: FetchedPartition) -> None:
+    offsets = (partition.high_watermark, partition.last_stable_offset)
+    writer.pack(_FRONT, partition.index, partition.error_code, *offsets)
+    if version >= FIRST_WITH_LOG_START:
+        writer.int64(partition.log_start_offset)
+    writer.count(-1 if partition.aborted is None else len(partition.aborted))
+    for aborted in partition.aborted or ():
+        writer.pack(_ABORTED, aborted.producer_id, aborted.first_offset)
+        writer.tagged_fields()
+    if version >= FIRST_WITH_PREFERRED_REPLICA:
+        writer.int32(-1)
+    writer.large(list(partition.batches), partition.size_bytes)
+    hint = partition.leader if version >= FIRST_WITH_LEADER_HINT else None
+    writer.tagged_fields([(_CURRENT_LEADER_TAG, _LEADER.pack(*hint, 0))] if hint else None)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, cast
 
+from aioproducer.testing.fake_broker.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.exchange import Exchange
-from aioproducer.testing.fake_broker.transactions.coordinators import CoordinatorKind
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 

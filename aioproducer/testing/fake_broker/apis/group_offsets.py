@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from aioproducer.records import TopicPartition
 from aioproducer.testing.fake_broker.apis.find_coordinator import coordinator_error
+from aioproducer.testing.fake_broker.apis.transactions import COORDINATOR_ERRORS, admit
+from aioproducer.testing.fake_broker.committed_offsets import NOT_COMMITTED, CommittedOffset
+from aioproducer.testing.fake_broker.consumer_groups import OFFSETS_TOPIC, Committer, ConsumerGroup
 from aioproducer.testing.fake_broker.exchange import Exchange
-from aioproducer.testing.fake_broker.groups.committed_offsets import NOT_COMMITTED, CommittedOffset
-from aioproducer.testing.fake_broker.groups.consumer_group import Committer, ConsumerGroup
-from aioproducer.testing.fake_broker.groups.consumer_groups import OFFSETS_TOPIC
-from aioproducer.testing.fake_broker.topics.topics import Topic
-from aioproducer.testing.fake_broker.transactions.transaction_checks import COORDINATOR_ERRORS, admit
-from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim, ProducerIdAndEpoch
+from aioproducer.testing.fake_broker.log.producer_state import ProducerIdAndEpoch
+from aioproducer.testing.fake_broker.topics import Topic
+from aioproducer.testing.fake_broker.transaction_coordinator import Claim
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
@@ -104,8 +104,9 @@ def _reaches_coordinator(
 ) -> bool:
     topics = exchange.cluster.topics
     return any(
-        topic is not None and any(topic.partition(asked.partition_index) is not None for asked in partitions)
-        for topic, partitions in ((topics.find(*named), partitions) for named, partitions in asked_for)
+        topics.partition(named.name, asked.partition_index, named.topic_id) is not None
+        for named, partitions in asked_for
+        for asked in partitions
     )
 
 
@@ -230,7 +231,7 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
     there = {
         topic_partition: _offset(partition)
         for topic_partition, partition in offered.items()
-        if _is_there(exchange, topic_partition)
+        if exchange.cluster.topics.partition(*topic_partition) is not None
     }
     if there and not error:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -259,11 +260,6 @@ def _code(committed: CommittedOffset | None, error: int) -> int:
     if committed is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     return error or (codes.OFFSET_METADATA_TOO_LARGE if committed.is_too_large else codes.NONE)
-
-
-def _is_there(exchange: Exchange, topic_partition: TopicPartition) -> bool:
-    topic = exchange.cluster.topics.named(topic_partition.topic)
-    return topic is not None and topic.partition(topic_partition.partition) is not None
 
 
 def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:

@@ -1,21 +1,28 @@
-"""Metadata 0-13: brokers, topics, leaders; and topics made on first use.
+"""ApiVersions 0-4: versions and features. Metadata 0-13: brokers, topics, leaders; and topics made on first use.
+
+An ApiVersions that is too new is answered in the shape of version 0 with error 35 and the versions of ApiVersions
+itself, so that a client can ask again (KIP-511). The answer's header has no tagged fields in any version.
 
 A topic that does not exist yet gets 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) and is then created; a later
 request finds it. Version 0 asks for all topics with an empty list, later ones with null.
 """
 
 import contextlib
+import re
+import struct
 import uuid
 from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.log.partition import NO_LEADER, Partition
-from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError, check_name
-from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
+from aioproducer.testing.fake_broker.topic_configs import TopicRefusedError
+from aioproducer.testing.fake_broker.topics import Topic, TopicRequest, check_name
 from aioproducer.testing.fake_broker.wire import codes
+from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
     from kio.schema.metadata.v10.request import MetadataRequest as UpTo10
     from kio.schema.metadata.v10.request import MetadataRequestTopic as TopicUpTo10
     from kio.schema.metadata.v13.request import MetadataRequest as UpTo13
@@ -134,3 +141,33 @@ def _partition(exchange: Exchange, index: int, partition: Partition) -> Tree:
         "isr_nodes": partition.isr,
         "offline_replicas": partition.offline_replicas,
     }
+
+
+_FIRST_WITH_SOFTWARE_NAME = 3
+_LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def answer_api_versions(exchange: Exchange) -> None:
+    profile, takes_metrics = exchange.cluster.settings.profile, exchange.cluster.client_metrics.subscription is not None
+    if not profile.supports(ApiKey.API_VERSIONS, exchange.version):
+        own = profile.versions[ApiKey.API_VERSIONS]
+        refusal = struct.pack(">hihhh", codes.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, *own)
+        exchange.reply([refusal], exchange.now)
+        return
+    error = exchange.injected_error() or _software_error(exchange)
+    tree: Tree = {
+        "error_code": error,
+        "api_keys": () if error else profile.listed_apis(takes_metrics=takes_metrics),
+        **({} if error else exchange.cluster.features.tree(exchange.version)),
+    }
+    if not error and exchange.session is not None:
+        exchange.session.versions_answered()
+    exchange.reply_tree(tree, exchange.now)
+
+
+def _software_error(exchange: Exchange) -> int:
+    request = cast("ApiVersionsRequest", exchange.request())
+    if exchange.version < _FIRST_WITH_SOFTWARE_NAME:
+        return 0
+    names = (request.client_software_name, request.client_software_version)
+    return 0 if all(_LEGAL_SOFTWARE.fullmatch(name) for name in names) else codes.INVALID_REQUEST

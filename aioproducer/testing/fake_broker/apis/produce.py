@@ -1,14 +1,32 @@
 """Produce 3-13: check, append, wait for the copies, respond.
 
+The messages are read and written by hand because every record passes here. Since 9 they are flexible, since 13 topics
+go by id; 5 added the log's start to the response, 8 the errors of single records, 10 the current leader (KIP-951).
+
 acks=0    no response; if any partition failed, the connection closes
 acks=1    a response after the append
 acks=all  a response when the high watermark has passed the batch, or 7 when `timeout_ms` is over,
 20 when the ISR has become too small meanwhile, 6 when the leader has moved; all three after the append
 """
 
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
 from aioproducer.records import TopicPartition
-from aioproducer.testing.fake_broker.apis.leader_epochs import endpoints_of, leader_hint
-from aioproducer.testing.fake_broker.exchange import Exchange
+from aioproducer.testing.fake_broker.apis.leadership import NodeEndpoint, encode_endpoints, endpoints_of, leader_hint
+from aioproducer.testing.fake_broker.apis.transactions import (
+    FIRST_PRODUCE_THAT_ADDS,
+    NOT_ADDED,
+    admit,
+    meets_markers,
+    produce_error,
+)
 from aioproducer.testing.fake_broker.faults import FaultKind
 from aioproducer.testing.fake_broker.log.batch_checks import (
     BatchRefusedError,
@@ -18,28 +36,18 @@ from aioproducer.testing.fake_broker.log.batch_checks import (
     single_batch,
     transactional_producer,
 )
-from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
-from aioproducer.testing.fake_broker.log.record_batch import BatchHeader, placed, read_header
-from aioproducer.testing.fake_broker.schedule import Appointment
-from aioproducer.testing.fake_broker.topics.topics import Topic
-from aioproducer.testing.fake_broker.transactions.transaction_checks import (
-    FIRST_PRODUCE_THAT_ADDS,
-    NOT_ADDED,
-    admit,
-    meets_markers,
-    produce_error,
-)
-from aioproducer.testing.fake_broker.transactions.transaction_entry import Claim
+from aioproducer.testing.fake_broker.log.record_batch import BatchHeader, LoggedBatch, placed, read_header
+from aioproducer.testing.fake_broker.transaction_coordinator import Claim
 from aioproducer.testing.fake_broker.wire import codes
-from aioproducer.testing.fake_broker.wire.primitives import Writer
-from aioproducer.testing.fake_broker.wire.produce_wire import (
-    DecodedProduce,
-    ProducedPartition,
-    ProduceResult,
-    decode_produce,
-    encode_produce,
-)
+from aioproducer.testing.fake_broker.wire.primitives import Buffer, Reader, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproducer.testing.fake_broker.exchange import Exchange
+    from aioproducer.testing.fake_broker.log.partition import Partition
+    from aioproducer.testing.fake_broker.schedule import Appointment
+    from aioproducer.testing.fake_broker.topics import Topic
 
 _ALL = -1
 
@@ -53,16 +61,14 @@ def answer_produce(exchange: Exchange) -> None:
     _ProduceJob(exchange, request).start(exchange.now)
 
 
+@dataclass(slots=True)
 class _Waiting:
     """An appended batch that is not on all copies yet."""
 
-    __slots__ = ("end", "min_insync_replicas", "partition", "result")
-
-    def __init__(self, result: ProduceResult, partition: Partition, *, end: int, min_insync_replicas: int) -> None:
-        self.result = result
-        self.partition = partition
-        self.end = end
-        self.min_insync_replicas = min_insync_replicas
+    result: ProduceResult
+    partition: Partition
+    end: int
+    min_insync_replicas: int
 
     def is_done(self, node_id: int) -> bool:
         if self.partition.is_deleted:
@@ -133,16 +139,15 @@ class _ProduceJob:
         return BatchRefusedError(codes.UNKNOWN_SERVER_ERROR) if breaks else None
 
     def _finds(self, produced: ProducedPartition) -> bool:
-        topic = self._exchange.cluster.topics.find(produced.topic, produced.topic_id)
-        return topic is not None and topic.partition(produced.partition_index) is not None
+        topics = self._exchange.cluster.topics
+        return topics.partition(produced.topic, produced.partition_index, produced.topic_id) is not None
 
     def _meets_markers(self, produced: ProducedPartition) -> bool:
         """Whether a partition cannot be added to the transaction yet; since Produce 12 the leader retries that."""
         exchange, cluster = self._exchange, self._exchange.cluster
         if exchange.version < FIRST_PRODUCE_THAT_ADDS or not produced.records or not self._request.transactional_id:
             return False
-        topic = cluster.topics.find(produced.topic, produced.topic_id)
-        partition = topic.partition(produced.partition_index) if topic else None
+        partition = cluster.topics.partition(produced.topic, produced.partition_index, produced.topic_id)
         producer = transactional_producer(produced.records)
         if producer is None or partition is None or partition.leader != exchange.broker.node_id:
             return False
@@ -164,7 +169,8 @@ class _ProduceJob:
             raise BatchRefusedError(codes.UNKNOWN_TOPIC_ID if is_unknown_id else codes.UNKNOWN_TOPIC_OR_PARTITION)
         batch = self._batch_of(produced, result)
         self._check_transaction(batch, topic, partition, index=result.index)
-        self._check_request()
+        if self._request.acks not in {0, 1, _ALL}:
+            raise BatchRefusedError(codes.INVALID_REQUIRED_ACKS)
         self._check_leadership(topic, partition, result)
         self._log(batch, topic, partition, result=result)
         self._apply_fault_after_append(name, result)
@@ -207,10 +213,6 @@ class _ProduceJob:
             if error:
                 code = produce_error(error, version)
                 raise BatchRefusedError(code, message=NOT_ADDED if code == codes.INVALID_TXN_STATE else None)
-
-    def _check_request(self) -> None:
-        if self._request.acks not in {0, 1, _ALL}:
-            raise BatchRefusedError(codes.INVALID_REQUIRED_ACKS)
 
     def _is_refused_by_fault(self, name: str | None, result: ProduceResult) -> bool:
         if not self._exchange.cluster.faults._kinds:
@@ -329,8 +331,7 @@ class _ProduceJob:
         if result.error_code in _SILENT_ABOUT_LOG_START and result.base_offset < 0:
             result.log_start_offset = -1
         if result.error_code == codes.NOT_LEADER_OR_FOLLOWER and result.leader is None:
-            topic = self._exchange.cluster.topics.find(result.topic, result.topic_id)
-            partition = topic.partition(result.index) if topic else None
+            partition = self._exchange.cluster.topics.partition(result.topic, result.index, result.topic_id)
             result.leader = leader_hint(partition, self._exchange.broker) if partition else None
 
     def _is_omitted(self, result: ProduceResult) -> bool:
@@ -357,3 +358,129 @@ def _logged(batch: memoryview, header: BatchHeader, *, base_offset: int, leader_
         data=placed(batch, base_offset=base_offset, leader_epoch=leader_epoch),
         attributes=header.attributes,
     )
+
+
+FIRST_WITH_LOG_START = 5
+FIRST_WITH_RECORD_ERRORS = 8
+FIRST_WITH_LEADER_HINT = 10
+FIRST_WITH_TOPIC_IDS = 13
+
+_RESULT = struct.Struct(">ihqq")
+_LEADER = struct.Struct(">iib")
+_NO_ERROR = b"\x01\x00\x00"  # no record errors, no message, no tagged fields; compact
+_TopicKey: TypeAlias = tuple[str | None, uuid.UUID | None]
+
+
+class ProducedPartition(NamedTuple):
+    topic: str | None
+    topic_id: uuid.UUID | None
+    partition_index: int
+    records: memoryview | None  # a slice of the frame
+
+
+class DecodedProduce(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: list[ProducedPartition]  # each partition once, with its last batch in the request, topic by topic
+    as_sent: list[ProducedPartition]  # all of them, in the order of the request
+
+
+@dataclass(slots=True)
+class ProduceResult:
+    """The response for one partition; -1 where there is nothing to say."""
+
+    topic: str | None
+    topic_id: uuid.UUID | None
+    index: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    error_message: str | None = None
+    leader: tuple[int, int] | None = None  # node id and leader epoch, if another node leads the partition
+
+    answered_instead: BatchRefusedError | None = None
+    """The error of another batch of the same partition, which replaces this result."""
+
+    def refuse(self, refusal: BatchRefusedError) -> None:
+        self.error_code = refusal.code
+        self.record_errors = refusal.record_errors
+        self.error_message = refusal.message
+
+
+def decode_produce(reader: Reader, version: int) -> DecodedProduce:
+    transactional_id, acks, timeout_ms = reader.string(), reader.int16(), reader.int32()
+    as_sent: list[ProducedPartition] = []
+    for _ in range(reader.count()):
+        topic, topic_id = _topic(reader, version)
+        for _ in range(reader.count()):
+            as_sent.append(ProducedPartition(topic, topic_id, reader.int32(), reader.bytes_view()))
+            reader.skip_tagged_fields()
+        reader.skip_tagged_fields()
+    reader.skip_tagged_fields()
+    return DecodedProduce(transactional_id, acks, timeout_ms, _each_once(as_sent), as_sent)
+
+
+def _each_once(as_sent: list[ProducedPartition]) -> list[ProducedPartition]:
+    if len(as_sent) == 1:
+        return as_sent
+    by_topic: dict[_TopicKey, dict[int, ProducedPartition]] = {}
+    for produced in as_sent:
+        by_topic.setdefault((produced.topic, produced.topic_id), {})[produced.partition_index] = produced
+    return [partition for of_topic in by_topic.values() for partition in of_topic.values()]
+
+
+def _topic(reader: Reader, version: int) -> _TopicKey:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return None, _topic_id(reader.fixed(16))
+    return reader.string(), None
+
+
+@lru_cache
+def _topic_id(data: bytes) -> uuid.UUID:
+    return uuid.UUID(bytes=data)
+
+
+def encode_produce(
+    writer: Writer,
+    version: int,
+    results: Sequence[ProduceResult],
+    *,
+    throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> list[Buffer]:
+    """Encode a response; adjacent results of one topic share its name."""
+    topics = [(key, list(group)) for key, group in groupby(results, key=lambda result: (result.topic, result.topic_id))]
+    writer.count(len(topics))
+    for (topic, topic_id), of_topic in topics:
+        if version >= FIRST_WITH_TOPIC_IDS:
+            writer.fixed((topic_id or uuid.UUID(int=0)).bytes)
+        else:
+            writer.string(topic)
+        writer.count(len(of_topic))
+        for result in of_topic:
+            _write_result(writer, version, result)
+        writer.tagged_fields()
+    writer.int32(throttle_ms)
+    writer.tagged_fields([(0, encode_endpoints(endpoints))] if endpoints else None)
+    return writer.finish()
+
+
+def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
+    writer.pack(_RESULT, result.index, result.error_code, result.base_offset, result.log_append_time)
+    if version >= FIRST_WITH_LOG_START:
+        writer.int64(result.log_start_offset)
+    if version >= FIRST_WITH_RECORD_ERRORS:
+        if writer.flexible and result.leader is None and result.error_message is None and not result.record_errors:
+            writer.open += _NO_ERROR
+            return
+        writer.count(len(result.record_errors))
+        for index, message in result.record_errors:
+            writer.int32(index)
+            writer.string(message)
+            writer.tagged_fields()
+        writer.string(result.error_message)
+    hint = result.leader if version >= FIRST_WITH_LEADER_HINT else None
+    writer.tagged_fields([(0, _LEADER.pack(*hint, 0))] if hint else None)

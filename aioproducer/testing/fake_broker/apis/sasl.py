@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.testing.fake_broker.exchange import Exchange
 from aioproducer.testing.fake_broker.faults import FaultKind
-from aioproducer.testing.fake_broker.security.mechanisms import TokenRefusedError, TokenUnreadableError
-from aioproducer.testing.fake_broker.security.sessions import OtherPrincipalError, SaslSession, SeenAuthentication
+from aioproducer.testing.fake_broker.security import (
+    OtherPrincipalError,
+    SaslSession,
+    SeenAuthentication,
+    TokenRefusedError,
+    TokenUnreadableError,
+)
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.messages import Tree

@@ -10,11 +10,11 @@ import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from aioproducer.testing.fake_broker.apis.configs import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG
-from aioproducer.testing.fake_broker.apis.list_offsets import leader_error
+from aioproducer.testing.fake_broker.apis.configs import config_source
+from aioproducer.testing.fake_broker.apis.leadership import leader_error
 from aioproducer.testing.fake_broker.exchange import Exchange
-from aioproducer.testing.fake_broker.topics.topic_checks import TopicRefusedError
-from aioproducer.testing.fake_broker.topics.topics import Topic, TopicRequest
+from aioproducer.testing.fake_broker.topic_configs import TopicRefusedError
+from aioproducer.testing.fake_broker.topics import Topic, TopicRequest
 from aioproducer.testing.fake_broker.wire import codes
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
@@ -82,14 +82,10 @@ def _created(topic: Topic) -> Tree:
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
         "configs": [
-            {"name": name, "value": value, "config_source": _source(topic, name)}
+            {"name": name, "value": value, "config_source": config_source(topic.config, name)}
             for name, value in topic.config.values().items()
         ],
     }
-
-
-def _source(topic: Topic, name: str) -> int:
-    return DYNAMIC_TOPIC_CONFIG if name in topic.config.overrides else DEFAULT_CONFIG
 
 
 def answer_create_partitions(exchange: Exchange) -> None:

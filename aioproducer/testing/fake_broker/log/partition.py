@@ -8,7 +8,7 @@ Replication is a model: there is one log, the leader's, and for each follower th
 A follower that is alive and not held copies everything `replication_delay_s` after it was appended. The high watermark
 is the lowest end among the ISR. When the leader dies, the next one is taken from the ISR, and the records it had not
 copied are cut off: that is how `acks=1` loses records. A follower that is behind for too long leaves the ISR.
-read_committed consumers read below the last stable offset (`open_transactions`).
+read_committed consumers read below the last stable offset (`producer_state`).
 
 Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 """
@@ -16,13 +16,17 @@ Source: Partition, UnifiedLog and ReplicationControlManager in Apache Kafka.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch, PartitionLog
-from aioproducer.testing.fake_broker.log.producer_state import ProducerStates, VerificationStates
-from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decode_records
+from aioproducer.testing.fake_broker.log.partition_log import PartitionLog
+from aioproducer.testing.fake_broker.log.producer_state import (
+    AbortedTransaction,
+    OpenTransactions,
+    ProducerStates,
+    VerificationStates,
+)
+from aioproducer.testing.fake_broker.log.record_batch import LoggedBatch, LoggedRecord, decode_records
 from aioproducer.testing.fake_broker.schedule import Appointment, Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
-from aioproducer.testing.fake_broker.topics.topic_configs import TopicConfig
-from aioproducer.testing.fake_broker.transactions.open_transactions import AbortedTransaction, OpenTransactions
+from aioproducer.testing.fake_broker.topic_configs import TopicConfig
 
 NO_LEADER = -1
 

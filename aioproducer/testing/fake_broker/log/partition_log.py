@@ -3,34 +3,9 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import NamedTuple
 
-from aioproducer.testing.fake_broker.effects import Buffer
-from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord, decode_records
-
-
-class LoggedBatch(NamedTuple):
-    """One batch as the log holds it."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    leader_epoch: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    last_sequence: int
-    data: bytes  # the whole batch, its base offset and leader epoch written in
-    attributes: int = 0  # of its header: codec, timestamp type, transactional, control
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & 0x10)
-
-    @property
-    def is_control(self) -> bool:
-        return bool(self.attributes & 0x20)
-
+from aioproducer.testing.fake_broker.log.record_batch import LoggedBatch, LoggedRecord, decode_records
+from aioproducer.testing.fake_broker.wire.primitives import Buffer
 
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")

@@ -1,4 +1,4 @@
-"""A partition's state of each producer: epoch, last sequence, the last five batches.
+"""A partition's state of each producer: epoch, last sequence, the last five batches, and its transactions there.
 
     duplicate of one of the five        -> answered with its first offset, not written again
     lower epoch                         -> 47 INVALID_PRODUCER_EPOCH
@@ -15,17 +15,25 @@ Source: ProducerStateEntry and ProducerAppendInfo in Apache Kafka.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from aioproducer.testing.fake_broker.log.control_batch import marker_of
-from aioproducer.testing.fake_broker.log.partition_log import LoggedBatch
-from aioproducer.testing.fake_broker.log.record_batch import MAX_SEQUENCE, BatchHeader
-from aioproducer.testing.fake_broker.transactions.transaction_entry import NO_EPOCH, ProducerIdAndEpoch
+from aioproducer.testing.fake_broker.log.record_batch import MAX_SEQUENCE, BatchHeader, LoggedBatch, marker_of
 from aioproducer.testing.fake_broker.wire import codes
 
+NO_EPOCH = -1
+
+NO_PRODUCER_ID = -1
+
+LAST_EPOCH = 2**15 - 1
 BATCHES_KEPT = 5
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    producer_id: int
+    epoch: int
 
 
 class RememberedBatch(NamedTuple):
@@ -38,16 +46,14 @@ class RememberedBatch(NamedTuple):
     max_timestamp: int
 
 
+@dataclass(slots=True)
 class ProducerEntry:
     """One producer's state in one partition; `batches` holds at most five, oldest first."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp")
-
-    def __init__(self, epoch: int, coordinator_epoch: int = -1) -> None:
-        self.epoch: int = epoch
-        self.coordinator_epoch: int = coordinator_epoch  # of the last transaction marker; -1: there was none
-        self.last_timestamp: int = -1  # of its last batch or marker, in ms since 1970
-        self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_KEPT)
+    epoch: int
+    coordinator_epoch: int = -1  # of the last transaction marker; -1: there was none
+    last_timestamp: int = -1  # of its last batch or marker, in ms since 1970
+    batches: deque[RememberedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
         """Return the remembered batch with the same epoch and sequence range, or None."""
@@ -139,15 +145,13 @@ class ProducerStates:
             self.note(batch)
 
 
+@dataclass(slots=True)
 class _Asked:
     """A producer's first batch here, verified but not appended yet."""
 
-    __slots__ = ("epoch", "is_version_2", "lowest_sequence")
-
-    def __init__(self, epoch: int, sequence: int, *, is_version_2: bool) -> None:
-        self.epoch = epoch
-        self.lowest_sequence = sequence
-        self.is_version_2 = is_version_2
+    epoch: int
+    lowest_sequence: int
+    is_version_2: bool
 
 
 class VerificationStates:
@@ -181,3 +185,60 @@ class VerificationStates:
         if asked is None:
             return False
         return sequence > asked.lowest_sequence or (asked.is_version_2 and sequence != 0 and not has_batches)
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+class OpenTransactions:
+    """The transactions of one partition: the open ones, the aborted ones, and the last stable offset.
+
+        offset   0 ..... first record of the oldest open transaction ..... high watermark
+                 read_committed sees this |                 read_uncommitted sees this |
+
+    A transaction whose marker is not on all copies yet counts as open, though its producer has begun another.
+
+    Source: ProducerStateManager (firstUnstableOffset), TransactionIndex and UnifiedLog in Apache Kafka.
+    """
+
+    def __init__(self) -> None:
+        self._first_offsets: dict[int, int] = {}  # of each producer's open transaction
+        self._ended: list[tuple[int, int]] = []  # first offset and marker's offset of those ended last, oldest first
+        self._aborted: list[AbortedTransaction] = []
+
+    def first_offset(self, producer_id: int) -> int | None:
+        """Return where a producer's open transaction begins here; None if it has none."""
+        return self._first_offsets.get(producer_id)
+
+    def note(self, batch: LoggedBatch) -> None:
+        if not batch.is_transactional:
+            return
+        if not batch.is_control:
+            self._first_offsets.setdefault(batch.producer_id, batch.base_offset)
+            return
+        first = self._first_offsets.pop(batch.producer_id, None)
+        if first is None:
+            return
+        self._ended.append((first, batch.base_offset))
+        if not marker_of(batch).is_commit:
+            self._aborted.append(AbortedTransaction(batch.producer_id, first, batch.base_offset))
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
+        unstable = [*self._first_offsets.values(), *(first for first, _ in self._ended)]
+        return min([high_watermark, *unstable])
+
+    def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Return those with records or a marker in [start, end), ordered by marker."""
+        return [known for known in self._aborted if known.marker_offset >= start and known.first_offset < end]
+
+    def rebuild(self, batches: Iterable[LoggedBatch]) -> None:
+        """Read everything from a log whose end was cut off."""
+        self._first_offsets.clear()
+        self._ended.clear()
+        self._aborted.clear()
+        for batch in batches:
+            self.note(batch)

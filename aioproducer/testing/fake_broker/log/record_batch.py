@@ -1,4 +1,4 @@
-"""The v2 record batch from the broker's side: its header, what a broker writes into it, and its records.
+"""The v2 record batch from the broker's side: its header, what a broker writes into it, its records, and markers.
 
 Layout, big-endian, offsets in bytes:
 
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import cramjam
 from crc32c import crc32c
 
-from aioproducer.testing.fake_broker.effects import Buffer
+from aioproducer.testing.fake_broker.wire.primitives import Buffer
 
 HEADER_SIZE = 61
 LENGTH_OVERHEAD = 12
@@ -247,3 +247,77 @@ def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...]
             ((name or b"").decode(errors="replace"), value)
         )  # as Java's consumers read bytes that are not UTF-8
     return tuple(headers), at
+
+
+_FRONT = struct.Struct(">qiibI")
+_BEHIND_CRC = struct.Struct(">hiqqqhii")
+_RECORD = struct.Struct(">5shh1shi1s")
+_KEY_LENGTH, _VALUE_LENGTH, _NO_HEADERS = b"\x20\x00\x00\x00\x08", b"\x0c", b"\x00"
+_TRANSACTIONAL_CONTROL = 0x30
+_SIZE = HEADER_SIZE + _RECORD.size
+
+
+class LoggedBatch(NamedTuple):
+    """One batch as the log holds it."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    data: bytes  # the whole batch, its base offset and leader epoch written in
+    attributes: int = 0  # of its header: codec, timestamp type, transactional, control
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & 0x20)
+
+
+class Marker(NamedTuple):
+    """The end of one producer's transaction, a control batch of one record, which consumers never show.
+
+    Its key is (int16 version 0, int16 type: 0 abort, 1 commit), its value (int16 version 0, int32 epoch of the
+    coordinator).
+
+    Source: EndTransactionMarker and ControlRecordType in Apache Kafka.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def logged_marker(marker: Marker, *, base_offset: int, leader_epoch: int, timestamp: int) -> LoggedBatch:
+    """Return the batch of a marker at its place in a log; `timestamp` in ms since 1970."""
+    record = _RECORD.pack(
+        _KEY_LENGTH, 0, int(marker.is_commit), _VALUE_LENGTH, 0, marker.coordinator_epoch, _NO_HEADERS
+    )
+    behind = _BEHIND_CRC.pack(
+        _TRANSACTIONAL_CONTROL, 0, timestamp, timestamp, marker.producer_id, marker.producer_epoch, -1, 1
+    )
+    crc = checksum(bytes(CRC_COVERS_FROM) + behind + record)
+    return LoggedBatch(
+        base_offset=base_offset,
+        last_offset=base_offset,
+        max_timestamp=timestamp,
+        leader_epoch=leader_epoch,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        base_sequence=-1,
+        last_sequence=-1,
+        data=_FRONT.pack(base_offset, _SIZE - 12, leader_epoch, 2, crc) + behind + record,
+        attributes=_TRANSACTIONAL_CONTROL,
+    )
+
+
+def marker_of(batch: LoggedBatch) -> Marker:
+    _, _, kind, _, _, coordinator_epoch, _ = _RECORD.unpack_from(batch.data, HEADER_SIZE)
+    return Marker(batch.producer_id, batch.producer_epoch, kind == 1, coordinator_epoch)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cache, lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeAlias, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias, cast, get_type_hints
 
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
-from aioproducer.testing.fake_broker.wire.count_check import check_counts, dataclasses_in
-from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError
+from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -165,18 +165,15 @@ class _MessageSchema:
 
     def __init__(self, message_class: "type[DataclassInstance]") -> None:
         self._class = cast("Callable[[], object]", message_class)
-        hints = import_module("typing").get_type_hints(message_class)
+        hints = get_type_hints(message_class)
         self._fields = [_Field(field, hints[field.name]) for field in dataclasses.fields(message_class)]
 
     def build(self, tree: Tree) -> object:
-        return self._made({field.name: field.value_in(tree) for field in self._fields})
+        return self._class(**{field.name: field.value_in(tree) for field in self._fields})
 
     def lift(self, entity: object) -> object:
         """Convert a message of another version, keeping the fields that both have."""
-        return self._made({field.name: field.value_of(entity) for field in self._fields})
-
-    def _made(self, values: dict[str, object]) -> object:
-        return self._class(**values)
+        return self._class(**{field.name: field.value_of(entity) for field in self._fields})
 
 
 class _TopLevelSchema(_MessageSchema):
@@ -195,3 +192,93 @@ def _schema(api: ApiKey, version: int, kind: str) -> _TopLevelSchema:
     module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
     name = "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize()
     return _TopLevelSchema(cast("type[DataclassInstance]", getattr(module, name)))
+
+
+Walk: TypeAlias = Callable[[Reader], object]
+
+_SIZES: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "bool": 1,
+        "int8": 1,
+        "uint8": 1,
+        "int16": 2,
+        "uint16": 2,
+        "error_code": 2,
+        "int32": 4,
+        "uint32": 4,
+        "timedelta_i32": 4,
+        "int64": 8,
+        "uint64": 8,
+        "float64": 8,
+        "timedelta_i64": 8,
+        "datetime_i64": 8,
+        "uuid": 16,
+    }
+)
+"""Bytes of the types whose size does not vary."""
+
+
+def check_counts(message_class: "type[DataclassInstance]", payload: memoryview) -> None:
+    """Refuse a message that claims more elements or bytes than it has, by a walk over it before kio decodes it.
+
+    kio allocates as many elements as an array claims to have: five bytes from a confused client would abort the whole
+    process, with all brokers in it ("memory allocation of 34359738352 bytes failed").
+    """
+    is_flexible = bool(getattr(message_class, "__flexible__", False))
+    _shape(message_class)(Reader(payload, flexible=is_flexible))
+
+
+def dataclasses_in(hint: object) -> "Iterable[type[DataclassInstance]]":
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield hint
+    for argument in getattr(hint, "__args__", ()):
+        yield from dataclasses_in(argument)
+
+
+@cache
+def _shape(message_class: "type[DataclassInstance]") -> Walk:
+    hints = get_type_hints(message_class)
+    plain: list[Walk] = []
+    tagged: dict[int, Walk] = {}
+    for field in dataclasses.fields(message_class):
+        walk = _walk_of(field, hints[field.name])
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = walk
+        else:
+            plain.append(walk)
+    return partial(_walk_structure, plain=plain, tagged=tagged)
+
+
+def _walk_of(field: "dataclasses.Field[object]", hint: object) -> Walk:
+    nested = next(iter(dataclasses_in(hint)), None)
+    kafka_type = str(field.metadata.get("kafka_type", ""))
+    walk = _shape(nested) if nested is not None else partial(_walk_value, kafka_type=kafka_type)
+    return partial(_walk_array, element=walk) if "tuple" in str(hint) else walk
+
+
+def _walk_structure(reader: Reader, *, plain: Iterable[Walk], tagged: Mapping[int, Walk]) -> None:
+    for walk in plain:
+        walk(reader)
+    if not reader.flexible:
+        return
+    for _ in range(reader.uvarint()):
+        tag, size = reader.uvarint(), reader.uvarint()
+        start = reader.position
+        reader.skip(size)
+        if tag in tagged:
+            tagged[tag](Reader(reader.data[start : start + size], flexible=True))
+
+
+def _walk_array(reader: Reader, *, element: Walk) -> None:
+    for _ in range(reader.count()):
+        element(reader)
+
+
+def _walk_value(reader: Reader, *, kafka_type: str) -> None:
+    match kafka_type:
+        case "string":
+            reader.string()
+        case "bytes" | "records":
+            reader.bytes_view()
+        case _:
+            reader.skip(_SIZES[kafka_type])

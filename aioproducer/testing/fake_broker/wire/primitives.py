@@ -5,9 +5,9 @@ are in a flexible message (compact lengths, tagged fields; KIP-482).
 """
 
 import struct
+from typing import TypeAlias
 
-from aioproducer.testing.fake_broker.effects import Buffer
-
+Buffer: TypeAlias = bytes | bytearray | memoryview
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -29,7 +29,8 @@ class Reader:
         self.flexible: bool = flexible
         self.position: int = 0
 
-    def _take(self, size: int) -> int:
+    def skip(self, size: int) -> int:
+        """Skip bytes, and return where they begin."""
         start = self.position
         if size < 0 or start + size > len(self.data):
             raise MalformedRequestError(f"{size} bytes wanted at {start} of {len(self.data)}")
@@ -97,7 +98,7 @@ class Reader:
             raise MalformedRequestError(f"a string at {start} is not UTF-8") from error
 
     def fixed(self, size: int) -> bytes:
-        start = self._take(size)
+        start = self.skip(size)
         return bytes(self.data[start : start + size])
 
     def bytes_view(self) -> memoryview | None:
@@ -105,7 +106,7 @@ class Reader:
         length = self.uvarint() - 1 if self.flexible else self.int32()
         if length < 0:
             return None
-        start = self._take(length)
+        start = self.skip(length)
         return self.data[start : start + length]
 
     def skip_tagged_fields(self) -> None:
@@ -118,10 +119,7 @@ class Reader:
             return
         for _ in range(self.uvarint()):
             self.uvarint()
-            self._take(self.uvarint())
-
-    def skip(self, size: int) -> None:
-        self._take(size)
+            self.skip(self.uvarint())
 
     def rest(self) -> memoryview:
         return self.data[self.position :]

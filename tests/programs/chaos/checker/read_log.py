@@ -12,8 +12,7 @@ from pathlib import Path
 
 import confluent_kafka
 
-from tests.programs.chaos.checker.log_dump import LOG_ROW, Covered, Finding, save_coverage
-from tests.programs.chaos.checker.payload import decode
+from tests.programs.chaos.checker.cell_files import LOG_ROW, Covered, Finding, decode, save_coverage
 
 STALLED_S = 60.0  # a reader that finds nothing for so long gives up
 ENDS_AGREE_S = 2.0  # ends of the log that do not move for so long are its ends

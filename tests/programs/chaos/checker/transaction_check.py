@@ -33,14 +33,10 @@ def check_transactions(
     verdict: Verdict,
     figure: str = "transactions",
 ) -> None:
-    """Check everything.
+    """Compare all that is committed in the topic with the end of each transaction that began.
 
-    Args:
-        found: all that is committed in the topic.
-        ends: of each transaction that began: committed, aborted, unknown, or None where its process was killed.
-        records: how many each transaction has.
-        verdict: told; also how many transactions ended how, and how many of them are visible.
-        figure: the name of those counts.
+    Ends are committed, aborted, unknown, or None where the process was killed; `records` are those of each transaction.
+    The figure counts how transactions ended, and how many of them are visible.
     """
     seen: defaultdict[Transaction, Counter[int]] = defaultdict(Counter)
     for record in found:
@@ -83,11 +79,7 @@ def check_lives(found: Iterable[CommittedRecord], verdict: Verdict) -> None:
 def check_balances(told: Iterable[tuple[int, int]], accounts: int, at_first: int, *, verdict: Verdict) -> None:
     """ATOMIC for bank transfers: the sum of all balances does not change.
 
-    Args:
-        told: account and balance of every visible record, those of one account in the order of their partition.
-        accounts: how many there are.
-        at_first: what is on each before the first record.
-        verdict: told.
+    Told are account and balance of every visible record, those of one account in the order of their partition.
     """
     last = dict.fromkeys(range(accounts), at_first) | dict(told)
     if sum(last.values()) != accounts * at_first:
@@ -97,11 +89,7 @@ def check_balances(told: Iterable[tuple[int, int]], accounts: int, at_first: int
 def check_copies(expected: int, copies: Mapping[int, int], committed: Sequence[int], *, verdict: Verdict) -> None:
     """OFFSETS: a record of the input has a copy in the output, one, if and only if the group's offsets are behind it.
 
-    Args:
-        expected: numbers 0 to this were the input, in turn to the partitions.
-        copies: how many visible copies each number has.
-        committed: the group's offset in each partition.
-        verdict: told.
+    The input were the numbers from 0 to `expected`, in turn to the partitions.
     """
     for number in range(expected):
         offset, partition = divmod(number, len(committed))

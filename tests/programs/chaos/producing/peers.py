@@ -62,12 +62,10 @@ class PeerRecord:
     taken: asyncio.Future[None]  # done when the peer has taken or refused it
 
     def delivered(self, partition: int, offset: int, timestamp: int) -> None:
-        """Report an acknowledgement."""
         place = TopicPartition(self.topic, partition)
         self.on_delivery(RecordMetadata(self.topic, partition, place, offset, timestamp, 0, -1), None)
 
     def failed(self, reason: object, outcome: Outcome) -> None:
-        """Report a failure."""
         self.on_delivery(None, KafkaError(str(reason), outcome=outcome))
 
 

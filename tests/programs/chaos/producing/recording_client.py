@@ -8,10 +8,8 @@ from typing import Any
 
 from aioproducer import KafkaError, Outcome, RecordMetadata
 from aioproducer.errors import UndeliveredError
-from tests.programs.chaos.checker.cell_description import Close
-from tests.programs.chaos.checker.history_file import HistoryWriter, Kind
-from tests.programs.chaos.checker.payload import Payload, encode
-from tests.programs.chaos.producing.orders import Orders
+from tests.programs.chaos.checker.cell_files import Close, HistoryWriter, Kind, Payload, encode
+from tests.programs.chaos.plans import Orders
 from tests.programs.chaos.producing.peers import CLIENTS
 
 FILLER = bytes(range(256))
@@ -56,7 +54,6 @@ class RecordingClient:
             self._waiting.discard(n)
 
     def send(self, stream: int) -> None:
-        """Give the producer a record without waiting."""
         n, given = self._invoke(stream)
         try:
             self.producer.send(self._topic, **given)

@@ -10,24 +10,23 @@ import sys
 
 from tests.programs.chaos.transacting.bank import TELLER, Teller
 from tests.programs.chaos.transacting.completing import COMPLETER, Completer
-from tests.programs.chaos.transacting.life import Transacting
-from tests.programs.chaos.transacting.ten_records import TenRecords
+from tests.programs.chaos.transacting.life import TenRecords, Transacting
 
 
 async def main() -> None:
     folder, bootstrap, topic, name, *transactional_ids = sys.argv[1:]
-    everybody: list[Transacting | Completer]
+    clients: list[Transacting | Completer]
     if name == COMPLETER:
-        everybody = [Completer(folder, bootstrap, topic, *transactional_ids)]
+        clients = [Completer(folder, bootstrap, topic, *transactional_ids)]
     else:
         kind = Teller if name == TELLER else TenRecords
-        everybody = [
+        clients = [
             kind(folder, bootstrap, topic, transactional_id, f"{name}-{index}")
             for index, transactional_id in enumerate(transactional_ids)
         ]
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: [each.stop.set() for each in everybody])
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: [each.stop.set() for each in clients])
     async with asyncio.TaskGroup() as tasks:
-        for each in everybody:
+        for each in clients:
             tasks.create_task(each.run())
 
 

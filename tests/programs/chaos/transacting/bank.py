@@ -13,8 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError as AiokafkaError
 
 from aioproducer import Delivery, KafkaError, Transaction
-from tests.programs.chaos.transacting.history import PARTITIONS
-from tests.programs.chaos.transacting.life import Transacting
+from tests.programs.chaos.transacting.life import PARTITIONS, Transacting
 
 TELLER = "teller"
 ACCOUNTS = 10

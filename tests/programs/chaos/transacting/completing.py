@@ -1,29 +1,35 @@
-"""W9: one process prepares transactions and is killed, another one completes them."""
+"""W9: one process prepares transactions and is killed, another one completes them.
+
+`python -m tests.programs.chaos.transacting.completing BOOTSTRAP TOPIC LIFE TRANSACTIONAL_ID...` prepares a transaction
+under each id, prints them, and kills itself.
+"""
 
 import asyncio
 import json
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
 from aioproducer import KafkaError, PreparedTransaction, Producer, ProducerFencedError, TransactionAbortedError
-from tests.programs.chaos.transacting.history import TransactionHistory, What
-from tests.programs.chaos.transacting.life import ABORTED_SHARE, CLOSE_S
+from tests.programs.chaos.transacting.life import (
+    ABORTED_SHARE,
+    CLOSE_S,
+    OPTIONS,
+    PARTITIONS,
+    RECORDS,
+    TransactionHistory,
+    Value,
+    What,
+)
 
 COMPLETER = "completer"
 MAX_BLOCK_MS = 20_000
 
 
 class Completer:
-    """Starts preparing processes, one after the other, and completes what each leaves.
-
-    Args:
-        folder: of the session.
-        bootstrap: through the proxies.
-        topic: written to.
-        transactional_ids: of the preparing processes.
-    """
+    """Starts preparing processes, one after the other, and completes what each leaves."""
 
     def __init__(self, folder: str, bootstrap: str, topic: str, *transactional_ids: str) -> None:
         self.stop = asyncio.Event()
@@ -48,7 +54,7 @@ class Completer:
         for each in self._transactional_ids:
             self._history.write(each, f"{life}.{each}", 1, what=What.BEGIN)
         preparing = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.programs.chaos.transacting.preparing"),
+            *(sys.executable, "-m", "tests.programs.chaos.transacting.completing"),
             *(self._bootstrap, self._topic, life, *self._transactional_ids),
             stdout=asyncio.subprocess.PIPE,
         )
@@ -69,3 +75,28 @@ class Completer:
             print(f"{life} of {prepared.transactional_id}: {error!r}", flush=True)
         finally:
             self._history.write(prepared.transactional_id, f"{life}.{prepared.transactional_id}", 1, what=what)
+
+
+async def prepare(producer: Producer, topic: str, life: str) -> None:
+    """Print the prepared transaction; the producer stays open."""
+    transactional_id = producer.config.transactional_id or ""
+    try:
+        await producer.start()
+        await producer.begin_transaction()
+        for index in range(RECORDS):
+            value = Value(transactional_id, f"{life}.{transactional_id}", 1, index).encode()
+            await producer.enqueue(topic, value, partition=index % PARTITIONS)
+        print(json.dumps(await producer.prepare_transaction()), flush=True)
+    except KafkaError as error:
+        print(f"{life} of {transactional_id}: {error!r}", file=sys.stderr, flush=True)
+
+
+async def main() -> None:
+    bootstrap, topic, life, *transactional_ids = sys.argv[1:]
+    producers = [Producer(bootstrap, transactional_id=each, **OPTIONS) for each in transactional_ids]  # type: ignore[arg-type]
+    await asyncio.gather(*(prepare(producer, topic, life) for producer in producers))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,19 +1,92 @@
-"""Common part of all transacting clients: one transaction after the other, three in ten aborted on purpose.
+"""Transacting clients: one transaction after the other, three in ten aborted on purpose, each in the history.
 
 A client that is fenced, or does not learn in time how a transaction ended, starts again after a while, and may fence.
+A life is what a producer object has between its start and its end; each has a name of its own, also under the same
+transactional id.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import random
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from aioproducer import Delivery, KafkaError, Producer, Transaction, TransactionAbortableError
 from aioproducer.errors import TransactionTimeoutError, UndeliveredError
-from tests.programs.chaos.transacting.connection import connection_options
-from tests.programs.chaos.transacting.history import TransactionHistory, What
+
+RECORDS = 10
+
+PARTITIONS = 3
+
+
+class What(StrEnum):
+    BEGIN = "begin"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Line(NamedTuple):
+    transactional_id: str
+    life: str
+    number: int
+    what: str
+    time_us: int
+
+
+class TransactionHistory:
+    """Appends a line of JSON before each transaction begins, and another when its end is known."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if os.fstat(self._file).st_size:
+            os.write(self._file, b"\n")
+
+    def write(self, transactional_id: str, life: str, number: int, *, what: What) -> None:
+        """One line, in the file before this returns: the process may be killed at any time."""
+        line = Line(transactional_id, life, number, what, time.time_ns() // 1000)
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+def read_lines(folder: Path) -> Iterator[Line]:
+    """The lines of all processes; half a line, or none, is skipped."""
+    for file in sorted(folder.glob("transactions-*.jsonl")):
+        for text in file.read_text("utf-8").splitlines():
+            if text.endswith("]"):
+                yield Line(*json.loads(text))
+
+
+class Value(NamedTuple):
+    transactional_id: str
+    life: str
+    number: int
+    index: int
+
+    def encode(self) -> bytes:
+        return json.dumps(self).encode()
+
+
+def decode_value(value: bytes) -> Value:
+    return Value(*json.loads(value))
+
+
+def connection_text(servers: str, options: Mapping[str, str]) -> str:
+    """Return one argument: the servers, or a JSON object of options where there are more."""
+    return json.dumps({"bootstrap_servers": servers, **options}) if options else servers
+
+
+def connection_options(text: str) -> dict[str, str]:
+    if not text.startswith("{"):
+        return {"bootstrap_servers": text}
+    options: dict[str, str] = json.loads(text)
+    return options
+
 
 ABORTED_SHARE = 0.3
 CLOSE_S = 20.0
@@ -87,7 +160,6 @@ class Transacting(ABC):
         """Hear how the last transaction ended, where that is known."""
 
     async def _transact(self, producer: Producer, life: str, number: int) -> None:
-        """One transaction, and what is known of its end."""
         what = What.UNKNOWN
         try:
             await self._run_one(producer, life, number)
@@ -111,3 +183,18 @@ class Transacting(ABC):
                 with contextlib.suppress(KafkaError):
                     await delivery
                 raise AbortOnPurposeError
+
+
+class TenRecords(Transacting):
+    async def begin_life(self) -> None:
+        """Nothing is needed."""
+
+    def note_end(self, *, is_committed: bool) -> None:
+        """Nothing depends on it."""
+
+    async def fill(self, txn: Transaction, life: str, number: int) -> Delivery:
+        values = [Value(self.transactional_id, life, number, index).encode() for index in range(RECORDS)]
+        sent = [
+            await txn.enqueue(self.topic, value, partition=index % PARTITIONS) for index, value in enumerate(values)
+        ]
+        return self.rng.choice(sent)

@@ -1,1 +1,0 @@
-"""Trust stores and key stores: PEM, PKCS12 and JKS, told apart by their bytes."""

@@ -1,0 +1,348 @@
+"""Token providers: the endpoint of an identity provider, by OAuth 2.0, and Amazon MSK.
+
+Source: RFC 6749 (client credentials), RFC 7523 (jwt-bearer); KIP-768, KIP-1139.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import time
+import urllib.parse
+import uuid
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aioproducer._protocol.cluster_text import printable
+from aioproducer._threads.calls import run_in_thread
+from aioproducer.errors import ConfigurationError, TokenError
+from aioproducer.security._secret import Secret
+from aioproducer.security._tokens import Token
+
+if TYPE_CHECKING:
+    import os
+    from types import ModuleType
+
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_LARGEST_ANSWER: Final = 1024 * 1024
+_OK: Final = 200
+_TIMEOUT_S: Final = 10.0
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_LONGEST_LIFETIME_S: Final = 10 * 365 * 86_400
+
+
+class ClientCredentials:
+    """Tokens for a client id and its secret (the grant `client_credentials`), for `sasl_token_provider`.
+
+    Args:
+        url: of the token endpoint; `https`, or `http` to this machine.
+        client_id: as registered.
+        client_secret: text, or a `Secret`, which is read at each fetch.
+        scope: what to ask for; with some identity providers required.
+        parameters: further fields of the request, such as `audience` or `resource`.
+        extensions: SASL extensions that are sent with each token.
+        ssl_context: for an endpoint whose CA the system does not trust.
+        timeout_s: of the connection, and of each read.
+
+    Raises:
+        ConfigurationError: the URL is not allowed, or a value is empty.
+    """
+
+    def __init__(  # noqa: PLR0913  # all by name but the first
+        self,
+        url: str,
+        *,
+        client_id: str,
+        client_secret: str | Secret,
+        scope: str = "",
+        parameters: Mapping[str, str] | None = None,
+        extensions: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        """Check the arguments; nothing is fetched yet."""
+        if not client_id:
+            raise ConfigurationError("client_id must not be empty")
+        self._endpoint = _Endpoint(url, ssl_context, timeout_s)
+        self._client_id = client_id
+        self._secret = client_secret if isinstance(client_secret, Secret) else Secret(client_secret)
+        self._fields = {"grant_type": "client_credentials", **({"scope": scope} if scope else {}), **(parameters or {})}
+        self._extensions = dict(extensions or {})
+
+    async def token(self) -> Token:
+        """Fetch a token, in a thread.
+
+        Raises:
+            TokenError: the endpoint gives none.
+        """
+        return await run_in_thread(self._fetch, "aioproducer-token")
+
+    def _fetch(self) -> Token:
+        secret = self._secret.reveal()
+        quoted = f"{urllib.parse.quote_plus(self._client_id)}:{urllib.parse.quote_plus(secret)}"  # RFC 6749, 2.3.1
+        authorization = f"Basic {base64.b64encode(quoted.encode()).decode()}"
+        return self._endpoint.ask(self._fields, self._extensions, {"Authorization": authorization})
+
+    def __repr__(self) -> str:
+        """Show where tokens come from, and for whom."""
+        return f"ClientCredentials({self._endpoint.url!r}, client_id={self._client_id!r})"
+
+
+class JwtBearer:
+    """Tokens for an assertion that is signed with a private key (the grant `jwt-bearer`), for `sasl_token_provider`.
+
+    Args:
+        url: of the token endpoint; `https`, or `http` to this machine.
+        private_key_file: PEM; read at each fetch.
+        private_key_password: if it is encrypted.
+        algorithm: `RS256` or `ES256`.
+        key_id: the header `kid`, with which the identity provider finds the public key.
+        issuer: the claim `iss`.
+        subject: the claim `sub`.
+        audience: the claim `aud`; without it the URL.
+        scope: what to ask for.
+        extensions: SASL extensions that are sent with each token.
+        ssl_context: for an endpoint whose CA the system does not trust.
+        timeout_s: of the connection, and of each read.
+
+    Raises:
+        ConfigurationError: the URL is not allowed, a value is invalid, or PyJWT is missing.
+    """
+
+    def __init__(  # noqa: PLR0913  # all by name but the first
+        self,
+        url: str,
+        *,
+        private_key_file: str | os.PathLike[str],
+        issuer: str,
+        subject: str,
+        private_key_password: str | Secret | None = None,
+        algorithm: str = "RS256",
+        key_id: str = "",
+        audience: str = "",
+        scope: str = "",
+        extensions: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        """Check the arguments; nothing is fetched yet."""
+        if algorithm not in {"RS256", "ES256"}:
+            raise ConfigurationError(f"algorithm must be RS256 or ES256, not {algorithm!r}")
+        self._jwt = _pyjwt()
+        self._endpoint = _Endpoint(url, ssl_context, timeout_s)
+        self._key_file = Path(private_key_file)
+        password = private_key_password
+        self._key_password = Secret(password) if isinstance(password, str) else password
+        self._algorithm = algorithm
+        self._headers = {"kid": key_id} if key_id else {}
+        self._claims = {"iss": issuer, "sub": subject, "aud": audience or url}
+        self._fields = {"grant_type": _JWT_BEARER, **({"scope": scope} if scope else {})}
+        self._extensions = dict(extensions or {})
+
+    async def token(self) -> Token:
+        """Sign an assertion and fetch a token for it, in a thread.
+
+        Raises:
+            TokenError: the key cannot be used, or the endpoint gives no token.
+        """
+        return await run_in_thread(self._fetch, "aioproducer-token")
+
+    def _fetch(self) -> Token:
+        return self._endpoint.ask({**self._fields, "assertion": self._assertion()}, self._extensions, {})
+
+    def _assertion(self) -> str:
+        now = int(_wall_clock())
+        claims = {**self._claims, "iat": now, "nbf": now - 60, "exp": now + 300, "jti": str(uuid.uuid4())}
+        try:
+            key: object = self._key_file.read_bytes()
+            if self._key_password is not None:
+                key = _decrypted(self._key_file.read_bytes(), self._key_password.reveal())
+            return str(self._jwt.encode(claims, key, algorithm=self._algorithm, headers=self._headers or None))
+        except OSError as error:
+            raise TokenError(f"the private key {str(self._key_file)!r} cannot be read: {error.strerror}") from None
+        except Exception as error:  # noqa: BLE001  # of PyJWT and cryptography
+            # Without the cause, whose frames hold the key.
+            text = f"the private key {str(self._key_file)!r} cannot sign with {self._algorithm}: {type(error).__name__}"
+            raise TokenError(text) from None
+
+    def __repr__(self) -> str:
+        """Show where tokens come from, and for whom."""
+        return f"JwtBearer({self._endpoint.url!r}, subject={self._claims['sub']!r})"
+
+
+class _Endpoint:
+    """A token endpoint."""
+
+    def __init__(self, url: str, ssl_context: ssl.SSLContext | None, timeout_s: float) -> None:
+        self.url = url
+        self._parts = _checked_url(url)
+        self._ssl_context = ssl_context
+        self._timeout_s = timeout_s
+
+    def ask(self, fields: Mapping[str, str], extensions: Mapping[str, str], headers: Mapping[str, str]) -> Token:
+        asked_at = _wall_clock()
+        status, content = self._post(urllib.parse.urlencode(fields).encode(), headers)
+        answer = _json_object(content)
+        if status != _OK:
+            words = [answer[key] for key in ("error", "error_description") if key in answer]
+            said = "".join(f", {printable(str(word))}" for word in words)
+            hint = " (redirects are not followed)" if status // 100 == 3 else ""  # noqa: PLR2004
+            raise TokenError(f"the token endpoint {self.url} answered {status}{said}{hint}")
+        value, lifetime_s = answer.get("access_token"), answer.get("expires_in")
+        if not isinstance(value, str) or not value:
+            raise TokenError(f"the token endpoint {self.url} answered without an access_token")
+        is_number = isinstance(lifetime_s, int | float) and not isinstance(lifetime_s, bool)
+        is_sensible = is_number and 0 < float(str(lifetime_s)) <= _LONGEST_LIFETIME_S
+        expires_at = asked_at + float(str(lifetime_s)) if is_sensible else None
+        return Token(value=value, expires_at=expires_at, extensions=extensions)
+
+    def _post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        connection = self._connection()
+        path = urllib.parse.urlunsplit(("", "", self._parts.path or "/", self._parts.query, ""))
+        sent = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **headers}
+        deadline = time.monotonic() + 2 * self._timeout_s
+        try:
+            connection.request("POST", path, body, sent)
+            with connection.getresponse() as response:
+                return response.status, self._read(response, deadline)
+        except (OSError, http.client.HTTPException) as error:
+            raise TokenError(f"the token endpoint {self.url} cannot be asked: {_reason(error)}") from None
+        finally:
+            connection.close()
+
+    def _read(self, response: http.client.HTTPResponse, deadline: float) -> bytes:
+        content = b""
+        while piece := response.read1(_LARGEST_ANSWER):
+            content += piece
+            if len(content) > _LARGEST_ANSWER:
+                raise TokenError(f"the token endpoint {self.url} answered more than {_LARGEST_ANSWER} bytes")
+            if time.monotonic() > deadline:
+                raise TokenError(f"the token endpoint {self.url} has not ended its answer in time")
+        return content
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+        context = self._ssl_context or ssl.create_default_context()
+        return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
+
+
+def _checked_url(url: str) -> urllib.parse.SplitResult:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"{url!r} is not a URL: {error}") from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError("the URL of a token endpoint must have no user or password")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigurationError(f"the URL of a token endpoint must begin with https://, not {url!r}")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        text = f"{url!r} would send the secret in the clear: use https:// (http:// is for this machine alone)"
+        raise ConfigurationError(text)
+    return parts
+
+
+def _json_object(content: bytes) -> Mapping[str, object]:
+    try:
+        answer: object = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return printable(error.strerror)
+    return f"{type(error).__name__}: {printable(str(error))}".removesuffix(": ")
+
+
+def _wall_clock() -> float:
+    return time.time()  # noqa: TID251  # identity providers compare with it
+
+
+def _pyjwt() -> ModuleType:
+    try:
+        return import_module("jwt")
+    except ImportError:
+        text = "JwtBearer needs PyJWT, which is not installed: pip install 'aioproducer[oauth]'"
+        raise ConfigurationError(text) from None
+
+
+def _decrypted(pem: bytes, password: str) -> object:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415  # comes with PyJWT
+
+    return load_pem_private_key(pem, password.encode())
+
+
+class MskIam:
+    """Tokens for Amazon MSK, signed with AWS credentials, for `sasl_token_provider`; needs the extra `aws`.
+
+    Credentials come from where AWS's libraries look for them: environment, profile, container or instance role.
+
+    Args:
+        region: of the cluster, such as `eu-central-1`.
+        profile: of the shared credentials file.
+        role_arn: a role to assume.
+        role_session_name: name of the role's session. It is part of the principal, and a connection cannot change its
+            principal, so it stays the same for all tokens.
+
+    Raises:
+        ConfigurationError: the signer is not installed, or a value does not fit.
+    """
+
+    def __init__(
+        self, region: str, *, profile: str = "", role_arn: str = "", role_session_name: str = "aioproducer"
+    ) -> None:
+        """Check the arguments; nothing is signed yet."""
+        if not region:
+            raise ConfigurationError("region must not be empty")
+        if profile and role_arn:
+            raise ConfigurationError("profile and role_arn exclude each other: give one of them")
+        self._signer = _signer()
+        self._region, self._profile = region, profile
+        self._role_arn, self._role_session_name = role_arn, role_session_name
+
+    async def token(self) -> Token:
+        """Sign a token, in a thread: AWS's library may ask a server for credentials.
+
+        Raises:
+            TokenError: there are no credentials.
+        """
+        return await run_in_thread(self._sign, "aioproducer-token")
+
+    def _sign(self) -> Token:
+        make = self._signer
+        try:
+            if self._role_arn:
+                answer = make.generate_auth_token_from_role_arn(
+                    self._region, self._role_arn, sts_session_name=self._role_session_name
+                )
+            elif self._profile:
+                answer = make.generate_auth_token_from_profile(self._region, self._profile)
+            else:
+                answer = make.generate_auth_token(self._region)
+        except Exception as error:
+            said = f"{type(error).__name__}: {printable(str(error))}"
+            raise TokenError(f"AWS gives no credentials for MSK: {said}") from error
+        value, expires_at_ms = answer
+        return Token(value=value, expires_at=expires_at_ms / 1000)
+
+    def __repr__(self) -> str:
+        """Show for which cluster and role tokens are."""
+        role = f", role_arn={self._role_arn!r}" if self._role_arn else ""
+        return f"MskIam({self._region!r}{role})"
+
+
+def _signer() -> ModuleType:
+    try:
+        return import_module("aws_msk_iam_sasl_signer.MSKAuthTokenProvider")
+    except ImportError:
+        text = "MskIam needs aws-msk-iam-sasl-signer-python, which is not installed: pip install 'aioproducer[aws]'"
+        raise ConfigurationError(text) from None

@@ -1,1 +1,0 @@
-"""The parts of a `MockProducer` that a `Producer` has for the network."""

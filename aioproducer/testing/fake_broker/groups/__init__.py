@@ -1,1 +1,0 @@
-"""Consumer groups and their offsets."""

@@ -1,0 +1,271 @@
+"""Token providers: against an HTTP server on this machine that does not always behave, and AWS's own signer."""
+
+import base64
+import json
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from aioproducer import ConfigurationError, TokenError
+from aioproducer._protocol.sasl_mechanisms import check_token
+from aioproducer.security import ClientCredentials, JwtBearer, MskIam, Secret
+from tests.fakes.token_endpoint import Answer, Endpoint, granted, token_endpoint
+
+CANARY = "canary/secret&"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with token_endpoint() as server:
+        yield server
+
+
+def credentials(url: str, **options: object) -> ClientCredentials:
+    return ClientCredentials(url, client_id="billing id", client_secret=CANARY, **options)  # type: ignore[arg-type]
+
+
+async def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> None:
+    provider = credentials(
+        endpoint.url, scope="kafka", parameters={"audience": "a"}, extensions={"logicalCluster": "lkc-1"}
+    )
+    token = await provider.token()
+    path, headers, fields = endpoint.heard[0]
+
+    assert (token.value, token.extensions) == ("abc", {"logicalCluster": "lkc-1"})
+    assert token.expires_at is not None
+    assert path == "/token"
+    assert fields == {"grant_type": ["client_credentials"], "scope": ["kafka"], "audience": ["a"]}
+    pair = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
+    assert [urllib.parse.unquote_plus(part) for part in pair.split(":")] == ["billing id", CANARY]
+    assert CANARY not in repr(provider)
+
+
+async def test_secret_is_read_at_each_fetch(endpoint: Endpoint, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("first")
+    provider = ClientCredentials(endpoint.url, client_id="id", client_secret=Secret.from_file(file))
+    await provider.token()
+    file.write_text("second")
+    await provider.token()
+    sent = [base64.b64decode(headers["Authorization"].split()[1]) for _, headers, _ in endpoint.heard]
+
+    assert sent == [b"id:first", b"id:second"]
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "302 (redirects are not followed)"),
+        ((401, {}, b'{"error": "invalid_client", "error_description": "\x1b[31mno"}'), "401"),
+        (
+            (401, {}, json.dumps({"error": "invalid_client", "error_description": "\x1b[31mno"}).encode()),
+            "invalid_client",
+        ),
+        ((500, {}, b"<html>"), "answered 500"),
+        ((200, {}, b"not JSON"), "without an access_token"),
+        ((200, {}, b"[1]"), "without an access_token"),
+        ((200, {}, b'{"access_token": 1}'), "without an access_token"),
+        ((200, {}, b"[" * 100_000), "without an access_token"),
+        ((200, {}, b" " * 10_000_000), "more than 1048576 bytes"),
+        ((200, {"Content-Length": "100"}, b"short"), "without an access_token"),
+    ],
+)
+async def test_endpoint_that_gives_no_token_is_quoted(endpoint: Endpoint, answer: Answer, words: str) -> None:
+    endpoint.answer = answer
+    with pytest.raises(TokenError) as caught:
+        await credentials(endpoint.url).token()
+
+    assert words in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert CANARY not in str(caught.value)
+    assert len(endpoint.heard) == 1
+
+
+async def test_frames_of_an_error_hold_no_secret(endpoint: Endpoint) -> None:
+    endpoint.answer = (401, {}, b"")
+    with pytest.raises(TokenError) as caught:
+        await credentials(endpoint.url).token()
+    found = [value for entry in caught.traceback for value in entry.frame.f_locals.values()]
+
+    assert CANARY not in repr([value for value in found if isinstance(value, str | bytes)])
+
+
+async def test_endpoint_that_drips_is_given_up(endpoint: Endpoint) -> None:
+    endpoint.answer, endpoint.drips_s = (200, {}, b" " * 100), 0.02
+    with pytest.raises(TokenError, match="in time"):
+        await credentials(endpoint.url, timeout_s=0.1).token()
+
+
+async def test_endpoint_that_is_down_is_named() -> None:
+    with pytest.raises(TokenError, match=r"127\.0\.0\.1:1/token cannot be asked: Connection refused"):
+        await credentials("http://127.0.0.1:1/token").token()
+
+
+@pytest.mark.parametrize("lifetime", [0, -1, True, "60", 1e300, None])
+async def test_strange_lifetime_is_ignored(endpoint: Endpoint, lifetime: object) -> None:
+    endpoint.answer = granted(expires_in=lifetime)
+
+    assert (await credentials(endpoint.url).token()).expires_at is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "http://idp.example.com/token",
+        "http://localhost.example.com/token",
+        "ftp://localhost/token",
+        "idp/token",
+        "",
+        "https://",
+        "https://user:canary@idp/token",
+        "https://idp:port/token",
+        "https://[::1/token",
+    ],
+)
+def test_url_that_is_not_safe_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        credentials(url)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["https://idp.example.com/token", "http://localhost:8080/", "http://[::1]:8080/t?x=1"])
+def test_safe_url_is_accepted(url: str) -> None:
+    assert url in repr(credentials(url))
+
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+def make_rsa() -> PrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+def make_ec() -> PrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def pem(key: PrivateKey, password: bytes | None = None) -> bytes:
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password is not None:
+        encryption = serialization.BestAvailableEncryption(password)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+
+@pytest.mark.parametrize("password", [None, b"key-password"])
+@pytest.mark.parametrize("make", [make_rsa, make_ec], ids=["RS256", "ES256"])
+async def test_assertion_is_signed_and_exchanged(
+    endpoint: Endpoint, tmp_path: Path, make: Callable[[], PrivateKey], *, password: bytes | None
+) -> None:
+    key, file = make(), tmp_path / "key.pem"
+    algorithm = "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
+    file.write_bytes(pem(key, password))
+    provider = JwtBearer(
+        endpoint.url,
+        private_key_file=file,
+        private_key_password=None if password is None else password.decode(),
+        algorithm=algorithm,
+        key_id="key-1",
+        issuer="billing",
+        subject="alice",
+        audience="idp",
+    )
+    token = await provider.token()
+    fields = endpoint.heard[0][2]
+    assertion = fields["assertion"][0]
+
+    assert token.value == "abc"
+    assert fields["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    assert jwt.get_unverified_header(assertion)["kid"] == "key-1"
+    claims = jwt.decode(assertion, key.public_key(), algorithms=[algorithm], audience="idp")
+    assert (claims["iss"], claims["sub"]) == ("billing", "alice")
+
+
+@pytest.mark.parametrize("content, words", [(None, "cannot be read"), (b"-----BEGIN canary", "cannot sign with RS256")])
+async def test_key_that_cannot_sign_is_named(
+    endpoint: Endpoint, tmp_path: Path, *, content: bytes | None, words: str
+) -> None:
+    file = tmp_path / "key.pem"
+    if content is not None:
+        file.write_bytes(content)
+    provider = JwtBearer(endpoint.url, private_key_file=file, issuer="i", subject="s")
+    with pytest.raises(TokenError, match=words) as caught:
+        await provider.token()
+
+    assert "canary" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_other_algorithm_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="RS256 or ES256"):
+        JwtBearer("https://idp/", private_key_file=tmp_path, issuer="i", subject="s", algorithm="none")
+
+
+# Amazon MSK
+
+needs_signer = pytest.mark.skipif(find_spec("aws_msk_iam_sasl_signer") is None, reason="needs aioproducer[aws]")
+
+
+@pytest.fixture(autouse=True)
+def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/not/there")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/not/there")
+
+
+@needs_signer
+async def test_token_is_signed_for_the_cluster_of_the_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-secret")
+    token = await MskIam("eu-central-1").token()
+    check_token(token.value)
+    url = base64.urlsafe_b64decode(token.value + "=" * (-len(token.value) % 4)).decode()
+    fields = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)
+
+    assert urllib.parse.urlsplit(url).hostname == "kafka.eu-central-1.amazonaws.com"
+    assert fields["Action"] == ["kafka-cluster:Connect"]
+    assert token.expires_at is not None
+    assert "canary-secret" not in f"{url} {token!r}"
+
+
+@needs_signer
+async def test_missing_credentials_are_named() -> None:
+    with pytest.raises(TokenError, match="AWS gives no credentials for MSK"):
+        await MskIam("eu-central-1").token()
+
+
+@needs_signer
+async def test_missing_profile_is_named() -> None:
+    with pytest.raises(TokenError, match="nobody"):
+        await MskIam("eu-central-1", profile="nobody").token()
+
+
+@needs_signer
+def test_invalid_arguments_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="region"):
+        MskIam("")
+    with pytest.raises(ConfigurationError, match="exclude each other"):
+        MskIam("eu-central-1", profile="a", role_arn="b")
+
+
+@needs_signer
+def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer.MSKAuthTokenProvider", None)
+    with pytest.raises(ConfigurationError, match=r"aioproducer\[aws\]"):
+        MskIam("eu-central-1")
+
+
+@needs_signer
+def test_repr_shows_region_and_role() -> None:
+    assert repr(MskIam("eu-central-1", role_arn="arn:aws:iam::1:role/r")) == (
+        "MskIam('eu-central-1', role_arn='arn:aws:iam::1:role/r')"
+    )
