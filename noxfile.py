@@ -352,15 +352,15 @@ def install(
         return
     python = str(home / "bin" / "python")
     if package:
-        session.run(python, CHECK_MACHINE, external=True, log=False)
+        session.run_install(python, CHECK_MACHINE, external=True, log=False)
         session.log("compiling the native modules takes minutes, and is repeated only when they change")
     requirements = nox.project.dependency_groups(PYPROJECT, *group.split(",")) if group else []
     build = PYPROJECT["build-system"]["requires"] if package else []
     pip = [python, "-m", "pip", "install", "-q", "--no-compile"]  # bytecode is written at the first import
-    session.run(*pip, *build, *requirements, external=True, env=PIP)
+    session.run_install(*pip, *build, *requirements, external=True, env=PIP)
     if package:  # built in this environment, without a temporary one
         project = f".[{extras}]" if extras else "."
-        session.run(*pip, "--no-build-isolation", "-e", project, external=True, env=PIP | (env or {}))
+        session.run_install(*pip, "--no-build-isolation", "-e", project, external=True, env=PIP | (env or {}))
     stamp.write_text(state, "utf-8")
 
 
@@ -384,7 +384,7 @@ def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, inter
     home = ROOT / ".nox" / ("tests" if is_ours else f"tests-{version}")
     if not home.exists():
         python = sys.executable if is_ours else interpreter
-        session.run(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
+        session.run_install(sys.executable, "-m", "virtualenv", "-q", "-p", python, str(home), external=True)
     quick = None if is_ours else {"AIOPRODUCER_OPTIMISE": "-O1"}  # only `tests` is built as for release
     install(session, home, extras="cli", group=TESTS if is_ours else "test", env=quick)
     return home
@@ -394,11 +394,11 @@ def environment_of_spark(session: nox.Session, version: str = "") -> Path:
     """Update the environment of the tests of Spark, with the newest one or a version, and return its folder."""
     home = ROOT / ".nox" / (f"spark-{version}" if version else "spark")
     if not home.exists():
-        session.run(sys.executable, "-m", "virtualenv", "-q", str(home), external=True)
+        session.run_install(sys.executable, "-m", "virtualenv", "-q", str(home), external=True)
     install(session, home, extras="cli,spark", group="spark")
     if version:
         python = str(home / "bin" / "python")
-        session.run(python, "-m", "pip", "install", "-q", f"pyspark=={version}", external=True, env=PIP)
+        session.run_install(python, "-m", "pip", "install", "-q", f"pyspark=={version}", external=True, env=PIP)
     return home
 
 
