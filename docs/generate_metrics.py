@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from aioproducer._producer.metrics import HISTOGRAMS, OWN_TABLE, reason_not_read
+from aioproducer._producer.producer_metrics import HISTOGRAMS, OWN_TABLE, reason_not_read
 from aioproducer.metrics import APP, COUNT, NODE, OWN, PRODUCER, TOPIC, ProducerStatistics
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"

@@ -7,7 +7,7 @@ from typing import NoReturn, Protocol
 from aioproducer._native.append import Headers, RecordAppender
 from aioproducer._native.bound_serializer import BoundSerializer
 from aioproducer._native.delivery import Delivery, OnDelivery
-from aioproducer._producer.record_hooks import UnfinishedRecord
+from aioproducer._producer.awaited_serializers import UnfinishedRecord
 from aioproducer.cluster import Cluster
 from aioproducer.errors import KafkaError
 from aioproducer.interceptors import ProducerInterceptor

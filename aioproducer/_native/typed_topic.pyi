@@ -7,7 +7,7 @@ from aioproducer._native.append import Headers
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
-from aioproducer._producer.record_hooks import UnfinishedRecord
+from aioproducer._producer.awaited_serializers import UnfinishedRecord
 from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
 
 class TypedMethods(Generic[KeyT, ValueT]):

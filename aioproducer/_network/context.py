@@ -19,7 +19,7 @@ from aioproducer.errors import BrokerConnectionError, KafkaError
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.sasl_client import SaslClient
-    from aioproducer._network.tls_client import TlsClient
+    from aioproducer._network.tls_reloader import TlsReloader
     from aioproducer._timing.retry_backoff import RandomSource
 
 
@@ -193,7 +193,7 @@ class ClusterFeatures:
 class ConnectionSecurity:
     """Steps of connections before the first request; without any of it they are plaintext."""
 
-    tls: TlsClient | None = None
+    tls: TlsReloader | None = None
     sasl: SaslClient | None = None
 
 

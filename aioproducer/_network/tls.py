@@ -246,7 +246,7 @@ class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
 
 
 class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
-    """The protocol below TLS: does the handshake, then calls the protocol above; made by `TlsClient.wrap`.
+    """The protocol below TLS: does the handshake, then calls the protocol above; made by `TlsReloader.wrap`.
 
     Args:
         attempt: what the texts of errors need to know, and the name that is checked.

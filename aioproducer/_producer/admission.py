@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer._native.record_pipeline import RecordPipeline
-    from aioproducer._producer.record_hooks import UnfinishedRecord
+    from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._producer.runtime import ProducerRuntime
 
     AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aioproducer._logs import EventLog
     from aioproducer._network.sasl_client import Password
-    from aioproducer._network.tls_client import TlsClient
+    from aioproducer._network.tls_reloader import TlsReloader
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.config import ProducerConfig
 
@@ -61,8 +61,8 @@ def connection_security(
     return ConnectionSecurity(tls=tls, sasl=sasl)
 
 
-def _tls_client(config: ProducerConfig, log: EventLog) -> TlsClient:
-    from aioproducer._network.tls_client import StoreOptions, TlsClient  # noqa: PLC0415  # only with TLS
+def _tls_client(config: ProducerConfig, log: EventLog) -> TlsReloader:
+    from aioproducer._network.tls_reloader import StoreOptions, TlsReloader  # noqa: PLC0415  # only with TLS
     from aioproducer.security._tls_context import TlsRules  # noqa: PLC0415  # as above
 
     rules = TlsRules(
@@ -83,7 +83,7 @@ def _tls_client(config: ProducerConfig, log: EventLog) -> TlsClient:
         keystore_password=config.ssl_keystore_password,
         key_password=config.ssl_key_password,
     )
-    return TlsClient(rules, stores, config.ssl_context, log=log)
+    return TlsReloader(rules, stores, config.ssl_context, log=log)
 
 
 def _sasl_client(

@@ -152,8 +152,8 @@ class LifecycleMethods:
         return PartClasses()
 
     def _metrics_push(self, running: ProducerRuntime, log: EventLog) -> MetricsPush:
-        from aioproducer._producer.metrics import read_metrics  # noqa: PLC0415  # only then
         from aioproducer._producer.metrics_push import MetricsPush  # noqa: PLC0415  # as above
+        from aioproducer._producer.producer_metrics import read_metrics  # noqa: PLC0415  # only then
 
         labels = {"transactional_id": self._config.transactional_id, "client_rack": self._config.client_rack}
         return MetricsPush(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.arguments import GroupArgument
-    from aioproducer._producer.metrics import LiveView
+    from aioproducer._producer.producer_metrics import LiveView
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
     from aioproducer._transactions.states import PreparedTransaction
@@ -182,7 +182,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         """
         if self._running is None:
             return []
-        from aioproducer._producer.metrics import read_metrics  # noqa: PLC0415  # only then
+        from aioproducer._producer.producer_metrics import read_metrics  # noqa: PLC0415  # only then
 
         return read_metrics(self._running)
 
@@ -227,7 +227,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
     def _view(self, *, explained: bool) -> LiveView:
         """Return what readiness probes and the inspector show; `explained`, also why each record waits."""
-        from aioproducer._producer.metrics import live_view  # noqa: PLC0415  # only then
+        from aioproducer._producer.producer_metrics import live_view  # noqa: PLC0415  # only then
 
         return live_view(self._running, self._lifecycle, self.explain() if explained else None)
 

@@ -1,35 +1,32 @@
 """The user's code around records: interceptors, serializers and partitioner.
 
 `_native/record_pipeline.pyx` runs it for each record. Here are the rare paths: one fails, drops a record, is to be
-notified, or must be awaited.
+notified, or must be awaited (`awaited_serializers.py`).
 
-Source: KafkaProducer.doSend, ClusterResourceListener and Serializer, which may block its caller, in Apache Kafka.
+Source: KafkaProducer.doSend and ClusterResourceListener in Apache Kafka.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import inspect
 from asyncio import CancelledError
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.record_pipeline import RecordPipeline
+from aioproducer._producer.awaited_serializers import UnfinishedRecord
 from aioproducer.errors import (
     ConfigurationError,
     InvalidPartitionError,
     KafkaError,
     Outcome,
     RecordFilteredError,
-    SerializationError,
 )
-from aioproducer.explanation import Waiting, WaitReason
 from aioproducer.partitioners import check_choice, native_hash
-from aioproducer.records import TopicPartition, normalize_headers
+from aioproducer.records import TopicPartition
 from aioproducer.serializers import PendingAwaitable, bind_serializer
 
 if TYPE_CHECKING:
@@ -46,8 +43,6 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.interceptors import InterceptorChain
     from aioproducer.serializers import SerializerArgument
-
-    Refused = Callable[[str, int | None, object, Exception], None]
 
 
 class RecordHooks:
@@ -199,173 +194,6 @@ class RecordHooks:
 
 def _bound(option: str, serializer: SerializerArgument | None) -> BoundSerializer | None:
     return None if serializer is None else bind_serializer(option, serializer)
-
-
-# Records that wait for their serializers
-
-_PARTITION: Final = 3  # places among the arguments of `append_bytes`
-_HEADERS: Final = 5
-
-
-class UnfinishedRecord:
-    """A record whose serializers, or those of an earlier record of its topic, are awaited.
-
-    Args:
-        arguments: those of `append_bytes`.
-        refused: notifies the interceptors of its failure.
-        waiting: where it is while its call waits, in the order of the waits.
-    """
-
-    def __init__(  # noqa: PLR0917  # where it comes from, and where it goes
-        self,
-        pipeline: RecordPipeline,
-        arguments: tuple[object, ...],
-        refused: Refused,
-        waiting: dict[UnfinishedRecord, None],
-    ) -> None:
-        self.topic = str(arguments[0])
-        self._pipeline = pipeline
-        self._arguments = arguments
-        self._refused = refused
-        self._waiting = waiting
-        self._waits_for = ""
-        self._error: KafkaError | None = None  # given to `fail`
-        self._context = contextvars.copy_context()
-        self._before = pipeline.serializing.get(self.topic)
-        loop = asyncio.get_running_loop()
-        self._called_at = loop.time()
-        self._end: asyncio.Future[None] = loop.create_future()
-        pipeline.serializing[self.topic] = self._end
-
-    async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
-        """Wait for the serializers and the records before it, and append it.
-
-        Args:
-            timeout_s: limit of the wait.
-            bound: where the limit comes from, for the error.
-            check: raises if no records are taken any more.
-
-        Raises:
-            SerializationError: a serializer failed, or the time is over.
-        """
-        try:
-            await self._serialize(timeout_s, bound)
-            check()
-            return self._context.run(self._pipeline.append_bytes, *self._arguments)  # type: ignore[arg-type]
-        finally:
-            self._leave()
-
-    async def _serialize(self, timeout_s: float, bound: str) -> None:
-        pending = [part for part in self._arguments if isinstance(part, PendingAwaitable)]
-        try:
-            await self._wait(timeout_s)
-            self._normalize_headers()
-        except TimeoutError as error:
-            text = f"the record for topic {self.topic!r} was not serialized within {bound}"
-            late = self._error or SerializationError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN)
-            self._notify(late)
-            raise late from error
-        except asyncio.CancelledError:
-            text = (
-                f"the record for topic {self.topic!r} was withdrawn: its caller was cancelled while it was serialized"
-            )
-            self._notify(KafkaError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN))
-            raise
-        except Exception as error:
-            self._notify(error)
-            raise
-        finally:
-            self._waiting.pop(self, None)
-            for part in pending:
-                part.close()
-
-    async def _wait(self, timeout_s: float) -> None:
-        *others, key_bytes, value_bytes = self._arguments
-        async with asyncio.timeout(timeout_s) as self._limit:
-            self._waiting[self] = None
-            self._arguments = (*others, await self._finished(key_bytes), await self._finished(value_bytes))
-            if isinstance(self._before, asyncio.Future):
-                self._waits_for = "an earlier record of the topic comes first"
-                await asyncio.wait([self._before])  # unlike an await of it, does not cancel it
-        if self._error is not None:  # `fail` was called in the turn in which the wait has ended
-            raise self._error
-
-    def _normalize_headers(self) -> None:
-        headers = self._arguments[_HEADERS]
-        if isinstance(headers, list):  # a serializer has added to them
-            before, behind = self._arguments[:_HEADERS], self._arguments[_HEADERS + 1 :]
-            self._arguments = (*before, normalize_headers(headers), *behind)
-
-    async def _finished(self, part: object) -> object:
-        if not isinstance(part, PendingAwaitable):
-            return part
-        self._waits_for = f"{part.name} has not finished"
-        return await part.finish()
-
-    @property
-    def _partition(self) -> int | None:
-        return cast("int | None", self._arguments[_PARTITION])
-
-    def explained(self, now: float) -> Waiting:
-        """Return why its call waits; for a record in `waiting`."""
-        age_s, until = now - self._called_at, self._limit.when()
-        return Waiting(
-            self.topic,
-            self._partition,
-            None,
-            1,
-            0,
-            0,
-            WaitReason.SERIALIZER,
-            self._waits_for,
-            age_s,
-            age_s,
-            None,
-            0.0 if until is None else until - now,
-        )
-
-    def fail(self, error: KafkaError) -> None:
-        """End the wait with an error; for a record in `waiting`, which it leaves at once."""
-        self._waiting.pop(self, None)
-        self._error = error.with_details(
-            topic=self.topic, partition=self._partition, outcome=Outcome.NOT_WRITTEN, attempts=0
-        )
-        if not self._limit.expired():
-            self._limit.reschedule(self._called_at)  # which is over
-
-    def _notify(self, error: Exception) -> None:
-        partition, headers = self._arguments[_PARTITION], self._arguments[_HEADERS]
-        self._context.run(self._refused, self.topic, partition, headers, error)  # type: ignore[arg-type]
-
-    def _leave(self, _: object = None) -> None:
-        """Let the next record of the topic go on, once those before this one have ended."""
-        if self._end.done():
-            return
-        before = self._before
-        if isinstance(before, asyncio.Future) and not before.done():
-            before.add_done_callback(_Leaving(self._pipeline, self.topic, self._end))
-            return
-        _Leaving(self._pipeline, self.topic, self._end)()
-
-    def __del__(self) -> None:
-        """Do not hold up others, if the coroutine of the call was never awaited."""
-        with contextlib.suppress(RuntimeError):  # its event loop is closed
-            self._leave()
-
-
-class _Leaving:
-    """Ends the turn of a record, which may be gone by then."""
-
-    def __init__(self, pipeline: RecordPipeline, topic: str, end: asyncio.Future[None]) -> None:
-        self._pipeline = pipeline
-        self._topic = topic
-        self._end = end
-
-    def __call__(self, _: object = None) -> None:
-        if self._pipeline.serializing.get(self._topic) is self._end:
-            del self._pipeline.serializing[self._topic]
-        if not self._end.done():
-            self._end.set_result(None)
 
 
 class UsedSerializers:

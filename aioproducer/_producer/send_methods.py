@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.admission import AppendArguments
+    from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._producer.bulk import EnqueueRow
-    from aioproducer._producer.record_hooks import UnfinishedRecord
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer

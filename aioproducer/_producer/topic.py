@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._native.enqueue import EnqueueMethod
     from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
+    from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
-    from aioproducer._producer.record_hooks import UnfinishedRecord, UsedSerializers
+    from aioproducer._producer.record_hooks import UsedSerializers
     from aioproducer._producer.topic_types import PartType
     from aioproducer.records import RecordMetadata
 

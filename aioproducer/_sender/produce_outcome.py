@@ -95,7 +95,7 @@ ProduceOutcome = Complete | Retry | Split | Refuse | Fail
 def decide(  # noqa: PLR0911  # one return for each kind of answer
     response: PartitionResponse | None, facts: BatchFacts, policy: Policy
 ) -> ProduceOutcome:
-    """Decide the outcome of a batch; `answer` is None if the response left its partition out."""
+    """Decide the outcome of a batch; `response` is None if the broker left its partition out."""
     if response is None or response.base_offset < NO_OFFSET:
         return _unanswered(facts, policy, "the broker's answer does not say what became of the batch")
     if not response.error_code:

@@ -1,4 +1,4 @@
-"""Commit and abort, also without a caller; the records that they wait for; errors of calls that the state refuses.
+"""Commit and abort, also without a caller, and the records that they wait for.
 
 Callers wait beside the task that sends the requests. A cancelled call only stops waiting: the commit or abort goes
 on, and the same call again joins it.
@@ -7,15 +7,15 @@ on, and the same call again joins it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from aioproducer._transactions.states import MAY_STILL_COMMIT, PreparedTransaction, TransactionState
+from aioproducer._transactions.state_checks import TransactionStateChecks
+from aioproducer._transactions.states import PreparedTransaction, TransactionState
 from aioproducer._transactions.verdicts import end_unknown_error
 from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult, TransactionWaits
 from aioproducer.errors import (
     IllegalStateError,
     KafkaError,
-    NoTransactionError,
     ProducerClosedError,
     TransactionAbortedError,
     TransactionError,
@@ -38,7 +38,6 @@ MAY_ASK_AGAIN_S: Final = 1.0
 """Time that a caller whose commit or abort was cancelled has to call again before the next transaction begins."""
 
 _STATE: Final = TransactionState
-_HAS_BEGUN: Final = MAY_STILL_COMMIT | {_STATE.PREPARED, _STATE.ABORTING, _STATE.ABORTABLE_ERROR}
 
 
 class TransactionCompleter:
@@ -402,49 +401,6 @@ class TransactionRecords:
     def offer(self, queues: Iterable[PartitionQueue]) -> None:
         for queue in queues:
             self._accumulator.offer(queue)
-
-
-class TransactionStateChecks:
-    """Raises if a call is not allowed now."""
-
-    def __init__(self, manager: TransactionManager) -> None:
-        self._manager = manager
-
-    @property
-    def is_open(self) -> bool:
-        return self._manager.state in _HAS_BEGUN
-
-    @property
-    def is_taking(self) -> bool:
-        """Whether the transaction takes records and offsets."""
-        return self._manager.state is _STATE.IN_TRANSACTION
-
-    def check_taking(self) -> None:
-        if not self.is_taking:
-            self.refuse()
-
-    def refuse(self) -> NoReturn:
-        """Raise the error of a call that needs an open transaction."""
-        self.raise_fatal()
-        self.raise_abortable()
-        if self._manager.state is _STATE.PREPARED:
-            raise NoTransactionError("the transaction is prepared: it takes nothing more, commit or abort it")
-        if self.is_open:
-            raise NoTransactionError("the transaction is ending: it takes nothing more")
-        text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"
-        raise NoTransactionError(text)
-
-    def check_open(self, action: str) -> None:
-        if not self.is_open:
-            raise IllegalStateError(f"there is nothing to {action}: no transaction is open")
-
-    def raise_fatal(self) -> None:
-        if self._manager.state is _STATE.FATAL_ERROR and self._manager.error is not None:
-            raise self._manager.error.fresh()
-
-    def raise_abortable(self) -> None:
-        if self._manager.state is _STATE.ABORTABLE_ERROR and self._manager.error is not None:
-            raise self._manager.error.fresh()
 
 
 class TransactionHandle:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.bulk import BulkResult
-    from aioproducer._producer.metrics import LiveView
+    from aioproducer._producer.producer_metrics import LiveView
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import ProducerConfig, ProducerOptions, TopicOptions

@@ -28,7 +28,7 @@ from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._coordinators import find_sink
-from aioproducer.spark._decision import Decision, SinkIds
+from aioproducer.spark._decision_record import Decision, SinkIds
 
 CLIENT_ID = "aioproducer-txn"
 

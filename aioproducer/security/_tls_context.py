@@ -1,4 +1,7 @@
-"""Builds OpenSSL's context from the `ssl_*` options; names of cipher suites, and the validity of our certificate."""
+"""Builds OpenSSL's context from the `ssl_*` options; names of cipher suites, and the validity of our certificate.
+
+`_network/tls_reloader.py` calls this again when a file of a store has changed.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The two-phase commit of a batch that many tasks have written, each in a transaction of its own.
 
 Each task leaves its transaction prepared: every record acknowledged, nothing committed. Then one decision is written
-(`decision`), in a transaction of the sink's coordinator id, and after it every task's transaction is committed. The
-decision is what counts: before it the batch is redone, after it the rest is committed by the next driver.
+(`_decision_record.py`), in a transaction of the sink's coordinator id, and after it every task's transaction is
+committed. The decision is what counts: before it the batch is redone, after it the next driver commits the rest.
+`batch_action` and `run_action` say whether a task writes its rows, skips them, or refuses.
 
     prepare (driver, before the tasks)
       P1  initialise the coordinator id: an older driver's decision will be refused
@@ -29,7 +30,7 @@ from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._transactions.states import PreparedTransaction
 from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError, TransactionError
 from aioproducer.records import OffsetAndMetadata
-from aioproducer.spark._decision import (
+from aioproducer.spark._decision_record import (
     Decision,
     SinkIds,
     TaskEntry,

@@ -39,7 +39,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproducer.spark._commit import ENDED, FENCED, OpenedTransaction, Preparation, SinkCommit
-from aioproducer.spark._decision import Decision, SinkIds
+from aioproducer.spark._decision_record import Decision, SinkIds
 from aioproducer.spark._options import COMMIT_TIMEOUT_MS, FIRST_ANSWER_TIMEOUT_S, TRANSACTION_TIMEOUT_MS, SinkOptions
 
 KeyT = TypeVar("KeyT")

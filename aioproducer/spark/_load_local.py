@@ -10,7 +10,7 @@ import pyarrow as pa
 from aioproducer.errors import KafkaError
 from aioproducer.spark._commit import RUN_PREFIX, BatchAction, Preparation, WrittenTask, run_action
 from aioproducer.spark._coordinators import prepared, with_sink
-from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, records_of

@@ -17,7 +17,7 @@ from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import check_readable
-from aioproducer.spark._decision import SinkIds
+from aioproducer.spark._decision_record import SinkIds
 from aioproducer.spark._offsets import EARLIEST, OffsetsChoice
 from aioproducer.spark._record_parts import RowShape
 

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 
 from aioproducer.spark._commit import BatchAction, Preparation, WrittenTask, batch_action, run_action
 from aioproducer.spark._coordinators import prepared, with_sink
-from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._record_parts import SinkColumns

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
     from aioproducer._network.network_client import ResponseT
-    from aioproducer._producer.record_hooks import UnfinishedRecord
+    from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._protocol.messages import Api
     from aioproducer._sender.completion import Completion
     from aioproducer._transactions.requests import TransactionRequest, TransactionResponse

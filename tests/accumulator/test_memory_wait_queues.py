@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioproducer._accumulator.memory_wait_queues import QueueOwner
 from aioproducer._accumulator.partition_queue import RecordDeadline
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
-from aioproducer._accumulator.wait_queues import QueueOwner
 from aioproducer._native.append import TopicInfo
 from aioproducer._native.delivery import BatchResult
 from aioproducer._timing.timers import TimerHeap

@@ -12,7 +12,7 @@ from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer.config import ProducerConfig
 from aioproducer.spark._commit import LostTransactionsError, SinkCommit, WrittenTask
 from aioproducer.spark._coordinators import SinkCluster
-from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.cli.commands import Ended, ended, run, started
 

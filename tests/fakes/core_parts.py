@@ -12,6 +12,7 @@ import pytest
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
+from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
 from aioproducer._accumulator.partition_queue import (
     BatchOptions,
@@ -24,7 +25,7 @@ from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.wait_queues import BufferWaiters, WaitingLimits, WaitQueues
+from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.measures import Measures
@@ -41,7 +42,7 @@ from aioproducer.serializers import SerializerArgument, bind_serializer
 from tests.fakes.logs import EventList
 
 if TYPE_CHECKING:
-    from aioproducer._producer.record_hooks import UnfinishedRecord
+    from aioproducer._producer.awaited_serializers import UnfinishedRecord
 
 
 class EventNotes:  # noqa: PLR0904  # one per event

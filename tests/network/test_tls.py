@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._network import tls
-from aioproducer._network.tls_client import name_to_check
 from aioproducer._network.tls_errors import TlsAttempt
+from aioproducer._network.tls_reloader import name_to_check
 from aioproducer.errors import TlsClosedError, TlsError, TlsRefusedError, TlsVerificationError
 from aioproducer.security._stores import KeyStore, TrustStore
 from aioproducer.security._tls_context import TlsRules, build_context

@@ -22,7 +22,7 @@ from aioproducer.spark._commit import (
     batch_action,
     run_action,
 )
-from aioproducer.spark._decision import SinkIds, TaskEntry, decode_decision
+from aioproducer.spark._decision_record import SinkIds, TaskEntry, decode_decision
 from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, NoAnswerError, finished, run
 
 IDS = SinkIds("sink")

@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer.errors import KafkaError
 from aioproducer.spark._commit import BatchAction, LostTransactionsError, SinkCommit, WrittenTask, batch_action
-from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, Row, finished, run, step
 
 BATCHES = 4

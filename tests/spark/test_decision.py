@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import OffsetAndMetadata
-from aioproducer.spark._decision import (
+from aioproducer.spark._decision_record import (
     MAX_METADATA_BYTES,
     Decision,
     SinkIds,

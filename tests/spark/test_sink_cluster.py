@@ -30,7 +30,7 @@ from aioproducer.spark._commit import (
     WrittenTask,
 )
 from aioproducer.spark._coordinators import SinkCluster
-from aioproducer.spark._decision import SinkIds, TaskEntry
+from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.testing import ApiKey, FakeCluster, Where
 
 QUERY = "stream q"

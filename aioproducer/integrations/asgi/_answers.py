@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from aioproducer._producer.producer import Producer
 
 if TYPE_CHECKING:
-    from aioproducer._producer.metrics import LiveView
+    from aioproducer._producer.producer_metrics import LiveView
     from aioproducer.blocking import BlockingProducer
 
 Scope: TypeAlias = Mapping[str, object]

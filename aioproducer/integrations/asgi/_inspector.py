@@ -30,8 +30,8 @@ from aioproducer.integrations.asgi._answers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aioproducer._producer.metrics import LiveView, NodeView
     from aioproducer._producer.producer import Producer
+    from aioproducer._producer.producer_metrics import LiveView, NodeView
     from aioproducer.blocking import BlockingProducer
     from aioproducer.explanation import Waiting
 

@@ -10,7 +10,7 @@ from aioproducer.errors import KafkaError
 from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, check_producers, json_answer, look_at
 
 if TYPE_CHECKING:
-    from aioproducer._producer.metrics import LiveView
+    from aioproducer._producer.producer_metrics import LiveView
     from aioproducer.blocking import BlockingProducer
 
 

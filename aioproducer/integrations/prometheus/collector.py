@@ -23,7 +23,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import REGISTRY
 
-from aioproducer._producer.metrics import HISTOGRAMS, NODE_TABLE, OWN_TABLE, PRODUCER_TABLE, TOPIC_TABLE
+from aioproducer._producer.producer_metrics import HISTOGRAMS, NODE_TABLE, OWN_TABLE, PRODUCER_TABLE, TOPIC_TABLE
 from aioproducer.metrics import APP, NODE, OWN, PRODUCER, TOPIC, HistogramValue, MetricKind
 
 if TYPE_CHECKING:

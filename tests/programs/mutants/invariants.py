@@ -80,7 +80,7 @@ INVARIANTS: Final = (
         "large_record_overtaken_for_ever",
         "while the earliest call gets nothing, later ones go on taking the memory that it waits for",
         Change(
-            "_accumulator/wait_queues.py",
+            "_accumulator/memory_wait_queues.py",
             "BufferWaiters.serve",
             "self._open_batches.may_use_common = False",
             "self._open_batches.may_use_common = True",
@@ -432,13 +432,13 @@ INVARIANTS: Final = (
         "first_certificates_are_kept",
         "files that have changed are not read",
         Change(
-            "_network/tls_client.py",
-            "TlsClient.prepare",
+            "_network/tls_reloader.py",
+            "TlsReloader.prepare",
             "stamp == self._stamp or self._has_just_failed(stamp)",
             "True",
         ),
         families=_SESSIONS,
-        tests=("tests/network/test_tls_client.py",),
+        tests=("tests/network/test_tls_reloader.py",),
     ),
     Mutant(
         "token_per_connection",

@@ -125,7 +125,7 @@ PUBLISHED: Final = (
         "wakeup_lost_when_head_waiter_cancelled",
         "when the first waiter gives up, the waiters behind it are never served",
         Change(
-            "_accumulator/wait_queues.py",
+            "_accumulator/memory_wait_queues.py",
             "BufferWaiters._serve_front",
             "self._show_front(owner, queue)",
             """

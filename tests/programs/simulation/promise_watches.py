@@ -18,10 +18,10 @@ from tests.programs.simulation.simulated_transport import SimulatedTransport
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
+    from aioproducer._accumulator.memory_wait_queues import BufferWaiters, QueueOwner
     from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
-    from aioproducer._accumulator.wait_queues import BufferWaiters, QueueOwner
     from aioproducer._native.append import OpenPartition
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.connection_pool import ConnectionPool

@@ -23,6 +23,7 @@ from aioproducer.security._tls_context import TlsContext, TlsRules, build_contex
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
 
+
 ANSWER_S: Final = 10.0
 """Time for a function that is asked for a password; all connections wait for its answer."""
 
@@ -55,7 +56,7 @@ class StoreOptions:
     key_password: Password = None
 
 
-class TlsClient:
+class TlsReloader:
     """Makes connections TLS. `prepare` comes before `wrap`, for each connection.
 
     Args:

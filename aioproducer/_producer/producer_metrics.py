@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aioproducer._transactions.waiting import TransactionCounts
     from aioproducer.explanation import Explanation, Why
 
+
 _NO_TIMES = HistogramValue(TIMES, (0,) * (len(TIMES) + 1), 0.0, 0.0)
 
 

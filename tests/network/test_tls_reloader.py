@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from aioproducer._network import tls_client
+from aioproducer._network import tls_reloader
 from aioproducer._network.tls import TlsProtocol
-from aioproducer._network.tls_client import Password, StoreOptions, TlsClient, reveal
+from aioproducer._network.tls_reloader import Password, StoreOptions, TlsReloader, reveal
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 from aioproducer.security._tls_context import TlsRules
@@ -37,7 +37,7 @@ class Files:
         self.use(options)
 
     def use(self, options: StoreOptions) -> None:
-        self.client = TlsClient(TlsRules(), options, None, log=self.log)
+        self.client = TlsReloader(TlsRules(), options, None, log=self.log)
 
     async def trusted(self) -> list[str]:
         """Return the CAs that the next connection trusts."""
@@ -116,7 +116,7 @@ class Passwords:
 @pytest.fixture
 def passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Passwords:
     """Passwords that are asked for again before each connection, without a pause."""
-    monkeypatch.setattr(tls_client, "RETRY_S", 0.0)
+    monkeypatch.setattr(tls_reloader, "RETRY_S", 0.0)
     return Passwords(tmp_path, monkeypatch)
 
 
@@ -172,16 +172,16 @@ async def test_missing_password_is_asked_for_after_a_pause(files: Files) -> None
 
 async def test_changed_permissions_are_a_changed_file(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that was copied as another user is given to this one later, which changes neither time nor size."""
-    build = tls_client.build_context
+    build = tls_reloader.build_context
 
     def unreadable(*_: object) -> NoReturn:
         raise ConfigurationError("no permission")
 
     await files.trusted()
     files.trust.write_text(NEW.certificate, encoding="utf-8")
-    monkeypatch.setattr(tls_client, "build_context", unreadable)
+    monkeypatch.setattr(tls_reloader, "build_context", unreadable)
     assert await files.trusted() == ["old"]
-    monkeypatch.setattr(tls_client, "build_context", build)
+    monkeypatch.setattr(tls_reloader, "build_context", build)
     assert await files.trusted() == ["old"]
     files.trust.chmod(0o640)
     assert await files.trusted() == ["new"]
@@ -195,7 +195,7 @@ async def test_load_without_a_free_descriptor_leaves_the_old_files(
 
     await files.trusted()
     files.trust.write_text(NEW.certificate, encoding="utf-8")
-    monkeypatch.setattr(tls_client, "build_context", exhausted)
+    monkeypatch.setattr(tls_reloader, "build_context", exhausted)
     assert await files.trusted() == ["old"]
     assert "Too many open files" in str(files.log.events)
 
@@ -260,7 +260,7 @@ async def test_context_function_is_called_for_each_connection() -> None:
         return context
 
     log = EventList()
-    client = TlsClient(TlsRules(), StoreOptions(), make, log=log)
+    client = TlsReloader(TlsRules(), StoreOptions(), make, log=log)
     for _ in range(3):
         await client.prepare()
         client.wrap(Inner, "broker")
@@ -292,7 +292,7 @@ async def test_password_function_that_hangs_is_given_up(monkeypatch: pytest.Monk
         await asyncio.Event().wait()
         return "x"
 
-    monkeypatch.setattr(tls_client, "ANSWER_S", 0.01)
+    monkeypatch.setattr(tls_reloader, "ANSWER_S", 0.01)
     with pytest.raises(ConfigurationError, match="ssl_key_password: the function has not answered within"):
         await reveal(hang, "ssl_key_password")
 
