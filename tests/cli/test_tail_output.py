@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from aioproducer.cli.tail import PASSING_S, REPEAT_AFTER_S, ConsumerLog, TailFormat, line_writer
+from aioproducer.cli._tail_consumer import PASSING_S, REPEAT_AFTER_S, ConsumerLog
+from aioproducer.cli._tail_output import TailFormat, line_writer
 
 LIBRARY = logging.getLogger("aiokafka")
 

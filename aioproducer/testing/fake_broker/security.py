@@ -322,7 +322,7 @@ class ScramServer(SaslServer):
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(self._digest, client_key).digest(), verifier.stored_key):
             raise TokenRefusedError
-        self.principal = self._user
+        self.principal: str = self._user
         return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, messages, self._digest))
 
 
@@ -359,7 +359,8 @@ class BearerServer(SaslServer):
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
                 f"from the token's principal name ({subject})"
             )
-        self.principal, self.credential_ends_ms = subject, ends_ms
+        self.principal: str = subject
+        self.credential_ends_ms: float | None = ends_ms
         return b""
 
 
