@@ -10,7 +10,7 @@ from aioproducer._producer.bulk import BulkDelivery, BulkResult, OffsetRange
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.topic import Topic
 from aioproducer._producer.transaction import Transaction
-from aioproducer._transactions.states import PreparedTransaction
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._version import VERSION as __version__  # noqa: N811  # the name that Python tools look for
 from aioproducer.blocking import BlockingProducer, BlockingTopic
 from aioproducer.cluster import Cluster

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,15 +207,6 @@ class HistogramValue:
 
 MetricValue: TypeAlias = float | str | HistogramValue
 
-# The groups: Kafka's, and one of our own
-
-PRODUCER: Final = "producer-metrics"
-NODE: Final = "producer-node-metrics"
-TOPIC: Final = "producer-topic-metrics"
-OWN: Final = "aioproducer-metrics"
-APP: Final = "app-info"
-COUNT: Final = "kafka-metrics-count"
-
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -225,7 +216,8 @@ class Metric:
     """Kafka's name, such as `record-send-total`, or one of our own in its style."""
 
     group: str
-    """Kafka's group: `producer-metrics`, `producer-node-metrics`, `producer-topic-metrics`, `app-info`."""
+    """Kafka's group: `producer-metrics`, `producer-node-metrics`, `producer-topic-metrics`, `kafka-metrics-count`,
+    `app-info`; or `aioproducer-metrics`, for what Kafka does not have."""
 
     tags: Mapping[str, str]
     """`client-id`, and `node-id` or `topic`."""

@@ -15,8 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from aioproducer._producer.metric_groups import APP, COUNT, NODE, OWN, PRODUCER, TOPIC
 from aioproducer._producer.producer_metrics import HISTOGRAMS, OWN_TABLE, reason_not_read
-from aioproducer.metrics import APP, COUNT, NODE, OWN, PRODUCER, TOPIC, ProducerStatistics
+from aioproducer.metrics import ProducerStatistics
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"
 NAMES = Path(__file__).parent.parent / "tests" / "protocol" / "golden" / "metric_names.json"

@@ -21,8 +21,9 @@ from aioproducer import (
 )
 from aioproducer._native.measures import OTHER_TOPICS, TIMES, Histogram, LatencyHistogram, Measures
 from aioproducer._network.context import MAX_NODE_ROWS, NetworkCounters, NodeCounters
+from aioproducer._producer.metric_groups import NODE, OWN, PRODUCER, TOPIC
 from aioproducer._producer.producer_metrics import reason_not_read
-from aioproducer.metrics import NODE, OWN, PRODUCER, TOPIC, ProducerStatistics
+from aioproducer.metrics import ProducerStatistics
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from docs.generate_metrics import names_of_kafka
 from tests.fakes.producing import cluster_elsewhere, producing

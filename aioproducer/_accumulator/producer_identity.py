@@ -104,24 +104,24 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         """Whether a batch can be given an identity now."""
 
     @property
+    @abstractmethod
     def is_send_allowed(self) -> bool:
         """Whether the partition may be sent to, as TransactionManager.isSendToPartitionAllowed in Apache Kafka."""
-        return True
 
     @property
+    @abstractmethod
     def is_bound_to_log(self) -> bool:
         """Whether a new log cannot replace the current one, because its sequences continue what is in the log."""
-        return True
 
     @property
+    @abstractmethod
     def has_lost_log(self) -> bool:
         """Whether records that the open transaction wrote are gone."""
-        return False
 
     @property
+    @abstractmethod
     def may_change(self) -> bool:
         """Whether to call `finish_change` as soon as no batch of the partition is unresolved."""
-        return self.is_changing
 
     @abstractmethod
     def stamp(self, count: int) -> BatchIdentity:
@@ -135,9 +135,9 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
     def finish_change(self) -> None:
         """Take another epoch."""
 
+    @abstractmethod
     def abandon(self, batch: StampedBatch) -> None:
         """Note that the callers of a batch on the wire have been given its error."""
-        self.leave_gap(batch)
 
     def leave_gap(self, batch: StampedBatch) -> None:
         """Note that a batch that had a sequence ended unacknowledged."""
@@ -217,6 +217,22 @@ class IdempotentPartitionIdentity(PartitionIdentity):
             return True
         return not self.is_changing and (self.producer_id is not None or not self._producer.is_missing)
 
+    @property
+    def is_send_allowed(self) -> bool:
+        return True
+
+    @property
+    def is_bound_to_log(self) -> bool:
+        return True
+
+    @property
+    def has_lost_log(self) -> bool:
+        return False
+
+    @property
+    def may_change(self) -> bool:
+        return self.is_changing
+
     def stamp(self, count: int) -> BatchIdentity:
         if not self._producer.is_enabled:
             return NO_IDENTITY
@@ -230,6 +246,9 @@ class IdempotentPartitionIdentity(PartitionIdentity):
         identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity
+
+    def abandon(self, batch: StampedBatch) -> None:
+        self.leave_gap(batch)
 
     def begin_change(self) -> None:
         if self._producer.is_enabled:

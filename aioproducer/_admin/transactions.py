@@ -45,8 +45,8 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_write_txn_markers_request,
 )
 from aioproducer._protocol.transaction_messages import EndTxnResponse, decode_end_txn_response
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.prepared_completion import encode_end_txn, end_txn_api
-from aioproducer._transactions.states import PreparedTransaction
 from aioproducer.errors import KafkaError
 
 OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})

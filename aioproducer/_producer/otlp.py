@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric as OtlpMetric
 
-from aioproducer.metrics import OWN, HistogramValue, MetricKind
+from aioproducer._producer.metric_groups import OWN
+from aioproducer.metrics import HistogramValue, MetricKind
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.producer_metrics import LiveView
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
-    from aioproducer._transactions.states import PreparedTransaction
+    from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer.config import ProducerOptions, TopicOptions
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 

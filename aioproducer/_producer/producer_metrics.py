@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from aioproducer._native.measures import TIMES
 from aioproducer._network.addresses import place_text
 from aioproducer._network.context import NetworkCounters
+from aioproducer._producer.metric_groups import APP, COUNT, NODE, OWN, PRODUCER, TOPIC
 from aioproducer._version import VERSION
-from aioproducer.metrics import (
-    APP,
-    COUNT,
-    NODE,
-    OWN,
-    PRODUCER,
-    TOPIC,
-    HistogramValue,
-    Metric,
-    MetricKind,
-    ProducerStatistics,
-)
+from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
 
 if TYPE_CHECKING:
     from aioproducer._native.measures import Histogram, Measures, RecordSizes, TopicCounters

@@ -375,7 +375,11 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
 
 
 class Supervisor:
-    """Runs coroutines that must not end; `on_death` is called once, with the cause, when one does before `stop`."""
+    """Runs coroutines that must not end; `on_death` is called once, with the cause, when one does before `stop`.
+
+    One task holds an `asyncio.TaskGroup` with them. It is not entered in `__aenter__`: a coroutine that dies would then
+    cancel the body of the user's own `async with`.
+    """
 
     def __init__(self, name: str, on_death: Callable[[BaseException], None]) -> None:
         self._name = name

@@ -246,8 +246,9 @@ class SendMethods(EnqueueMethod):
         records = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
         await self.partitions_for(topic)
         admission = self._open_admission()
-        serializers = admission.pipeline.key_serializer, admission.pipeline.value_serializer
-        enqueue = self._enqueue_row if serializers == (None, None) else admission.enqueue_bytes
+        pipeline = admission.pipeline
+        has_serializers = pipeline.key_serializer is not None or pipeline.value_serializer is not None
+        enqueue = admission.enqueue_bytes if has_serializers else self._enqueue_row
         many = ArrowAppend(self._open_running().appender, str.__str__(topic), iter(records))
         return await self._enqueue_rows(topic, many, partial(enqueue, topic))
 

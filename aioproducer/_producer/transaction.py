@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
 from aioproducer._producer.send_methods import SendMethods
-from aioproducer._transactions.states import PreparedTransaction
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
 if TYPE_CHECKING:

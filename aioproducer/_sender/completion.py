@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from asyncio import sleep  # bound once: users' tests patch asyncio.sleep
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import CoroutineType
@@ -165,7 +166,7 @@ class Completion:
         """Return the error that a flush raises, after tasks that await the same records have read them."""
         if len(failed):
             for _ in range(TURNS_UNTIL_SEEN):
-                await asyncio.sleep(0)
+                await sleep(0)
         return failed.take_error()
 
     def release(self, batch: ProducerBatch) -> None:

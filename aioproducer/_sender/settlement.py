@@ -88,7 +88,7 @@ class Settlement:
     # Outcomes
 
     def outcome(self, batch: ProducerBatch, response: PartitionResponse | None, policy: Policy) -> ProduceOutcome:
-        """Decide what a response means for a batch; None if it left the batch's partition out."""
+        """Decide what a response means for a batch; the response is None if it left the batch's partition out."""
         is_unusual = batch.maybe_written or response is None or response.error_code or response.base_offset < NO_OFFSET
         if response is None or is_unusual or self._repeats_offset(batch, response):
             return decide(response, self.facts(batch, response), policy)

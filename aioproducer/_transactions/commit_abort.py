@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.state_checks import TransactionStateChecks
-from aioproducer._transactions.states import PreparedTransaction, TransactionState
+from aioproducer._transactions.states import TransactionState
 from aioproducer._transactions.verdicts import end_unknown_error
 from aioproducer._transactions.waiting import TransactionCounts, TransactionLock, TransactionResult, TransactionWaits
 from aioproducer.errors import (

@@ -25,6 +25,7 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff, RequestPacing
 from aioproducer._transactions.begin_delays import MarkerBackoff, StrayRequests
 from aioproducer._transactions.identity import TransactionalIdentity, TransactionalPartitionIdentity
 from aioproducer._transactions.open_transaction import OpenTransaction, PendingOffsets
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import (
     Coordinator,
     OffsetsToSend,
@@ -34,13 +35,7 @@ from aioproducer._transactions.requests import (
     codes_of,
     find_coordinator,
 )
-from aioproducer._transactions.states import (
-    FIRST_V2,
-    MAY_STILL_COMMIT,
-    TRANSITIONS,
-    PreparedTransaction,
-    TransactionState,
-)
+from aioproducer._transactions.states import FIRST_V2, MAY_STILL_COMMIT, TRANSITIONS, TransactionState
 from aioproducer._transactions.verdicts import (
     FENCED_CODES,
     ErrorAction,
@@ -162,7 +157,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
 
     @property
     def may_abort(self) -> bool:
-        """Whether an abort is still possible: once EndTxn was sent to commit, only its response decides."""
+        """Whether an abort is still possible: once EndTxn was sent to commit, the brokers may have committed."""
         is_committing = self.state is TransactionState.COMMITTING and not self._open.is_commit_sent
         return is_committing or self.state in _MAY_ABORT
 

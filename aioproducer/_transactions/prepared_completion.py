@@ -21,8 +21,9 @@ from aioproducer._protocol.transaction_messages import (
     encode_find_coordinator_request,
 )
 from aioproducer._timing.retry_backoff import SOON_MS, ExponentialBackoff
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import END_TXN_V1
-from aioproducer._transactions.states import FIRST_V2, PreparedTransaction
+from aioproducer._transactions.states import FIRST_V2
 from aioproducer._transactions.verdicts import FENCED_CODES, FORGOTTEN_CODES, ErrorAction, verdict_on
 from aioproducer.errors import (
     BrokerConnectionError,

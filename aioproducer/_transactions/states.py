@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 
 class TransactionState(Enum):
@@ -42,19 +42,6 @@ class TransactionState(Enum):
 
 
 FIRST_V2: Final = 2
-
-
-class PreparedTransaction(NamedTuple):
-    """Names an open transaction whose records are all acknowledged; what `complete_transaction` needs to end it.
-
-    The name is KIP-939's. Pickles, and fits a row of a table: text and three numbers.
-    """
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    version: int
-    """`transaction.version` of the cluster when it began: 1, or 2 for KIP-890, whose EndTxn must be of v5 or later."""
 
 
 _STATE: Final = TransactionState

@@ -75,7 +75,12 @@ class BlockingProducer(BlockingTransactions):
     uvloop's event loop is used where it is installed, and asyncio's where standard input, output or error is closed:
     libuv would end the process.
 
-    Arguments and errors as `Producer`.
+    Args:
+        bootstrap_servers: as for `Producer`.
+        **options: as for `Producer`.
+
+    Raises:
+        ConfigurationError: an option is invalid; before any I/O.
     """
 
     def __init__(
@@ -156,13 +161,21 @@ class BlockingProducer(BlockingTransactions):
         on_delivery: OnDelivery | None = None,
         deadline: float | None = None,
     ) -> None:
-        """Accept a record as soon as there is room; arguments as `Producer.send`, the `deadline` from this call on.
+        """Accept a record as soon as there is room.
 
         `on_delivery` is called with the outcome, on the background thread; without it a failure is raised by the next
         `flush` or `close`. In a transaction a failure prevents the commit in either case.
 
-        A `bytearray` or `memoryview` is copied. A serializer gets other objects on the background thread: they must not
-        change before.
+        Args:
+            topic: as all arguments, see `Producer.send`.
+            value: a `bytearray` or `memoryview` is copied. The serializer gets other objects on the background thread:
+                they must not change before.
+            key: as `value`.
+            partition: instead of the key's or a chosen one.
+            timestamp: ms since the epoch; None is now.
+            headers: (str, bytes | None) pairs.
+            on_delivery: called with (metadata, None) or (None, error).
+            deadline: seconds, from this call on.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
@@ -304,7 +317,15 @@ class BlockingProducer(BlockingTransactions):
         return BlockingTopic(self, records, topic=topic, non_blocking=non_blocking)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the records accepted before this call have ended; arguments and errors as `Producer.flush`."""
+        """Wait until the records accepted before this call have ended.
+
+        Args:
+            timeout: seconds; None waits as long as `delivery_timeout_ms` lets records live.
+
+        Raises:
+            UndeliveredError: records failed, and their failures were not reported yet.
+            TimeoutError: the time is over; the records are still being sent.
+        """
         check_timeout(timeout)
         self._check_open()
         if not self._is_started:
@@ -327,7 +348,8 @@ class BlockingProducer(BlockingTransactions):
         """As `Producer.purge`, of all records accepted before this call, of all threads.
 
         Raises:
-            ProducerClosedError: closing or closed; else as `Producer.purge`.
+            TypeError, ValueError: an invalid topic name.
+            ProducerClosedError: closing or closed.
         """
         if topic is not None:
             check_topic_name(topic)
@@ -357,7 +379,11 @@ class BlockingProducer(BlockingTransactions):
     # Looking
 
     def client_instance_id(self, timeout: float | None = None) -> str:
-        """As `Producer.client_instance_id`."""
+        """Return the id by which operators find this producer's metrics; errors as `Producer.client_instance_id`.
+
+        Args:
+            timeout: seconds; None is `max_block_ms`.
+        """
         check_timeout(timeout)
         limit = Limit(self._max_block_s if timeout is None else timeout, TimeoutError)
         return self._background.call(partial(self._producer.client_instance_id, timeout), limit)

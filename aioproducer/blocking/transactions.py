@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
     from aioproducer._producer.producer import Producer
     from aioproducer._transactions.commit_abort import TransactionHandle
-    from aioproducer._transactions.states import PreparedTransaction
+    from aioproducer._transactions.prepared import PreparedTransaction
 
 ResultT = TypeVar("ResultT")
 

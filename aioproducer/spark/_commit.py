@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._transactions.states import PreparedTransaction
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError, TransactionError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._decision_record import (

@@ -33,8 +33,9 @@ from aioproducer._protocol.transaction_messages import (
     encode_offset_fetch_request,
     encode_txn_offset_commit_request,
 )
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import TXN_OFFSET_COMMIT_V1
-from aioproducer._transactions.states import FIRST_V2, PreparedTransaction
+from aioproducer._transactions.states import FIRST_V2
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

@@ -24,7 +24,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer import Producer
 from aioproducer._threads.installed_uvloop import installed_uvloop
-from aioproducer._transactions.states import PreparedTransaction
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
 from aioproducer.records import TopicPartition

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from aioproducer._producer.arguments import GroupArgument
     from aioproducer._producer.runtime import ProducerRuntime
-    from aioproducer._transactions.states import PreparedTransaction
+    from aioproducer._transactions.prepared import PreparedTransaction
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.records import OffsetAndMetadata, ProducerRecord, TopicPartition
     from aioproducer.testing._mock_records import Run

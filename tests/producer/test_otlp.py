@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer import HistogramValue, Metric, MetricKind, Producer
+from aioproducer._producer.metric_groups import NODE, OWN, PRODUCER, TOPIC
 from aioproducer._producer.otlp import MetricsEncoder, Readings, telemetry_name
 from aioproducer._producer.producer_metrics import reason_not_read
-from aioproducer.metrics import NODE, OWN, PRODUCER, TOPIC
 from aioproducer.testing import FakeCluster
 from tests.fakes.otlp import Push, decoded
 

@@ -12,7 +12,7 @@ from random import Random
 from types import coroutine
 from typing import Final, TypeVar
 
-from aioproducer._transactions.states import PreparedTransaction
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import BrokerError, KafkaError, ProducerFencedError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import OpenedTransaction

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from aioproducer._transactions.states import PreparedTransaction
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError, ProducerFencedError, TopicAuthorizationError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import (

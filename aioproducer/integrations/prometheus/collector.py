@@ -23,8 +23,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import REGISTRY
 
+from aioproducer._producer.metric_groups import APP, NODE, OWN, PRODUCER, TOPIC
 from aioproducer._producer.producer_metrics import HISTOGRAMS, NODE_TABLE, OWN_TABLE, PRODUCER_TABLE, TOPIC_TABLE
-from aioproducer.metrics import APP, NODE, OWN, PRODUCER, TOPIC, HistogramValue, MetricKind
+from aioproducer.metrics import HistogramValue, MetricKind
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

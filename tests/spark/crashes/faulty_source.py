@@ -29,7 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from aioproducer._transactions.states import PreparedTransaction
+from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._columns import sink_columns
