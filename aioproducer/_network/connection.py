@@ -74,15 +74,17 @@ class UnansweredError(BrokerConnectionError):
 OnClosed: TypeAlias = "Callable[[BrokerConnection, KafkaError], None]"
 
 
-def whole_request(api: Api, version: int, *, body: bytes, on_end: Callable[[RequestEnd], None]) -> OutgoingRequest:
-    """Return a request in one piece, whose response may have the size that is valid for it."""
+def whole_request(
+    api: Api, version: int, *, body: bytes, on_end: Callable[[RequestEnd], None], largest: int | None = None
+) -> OutgoingRequest:
+    """Return a request in one piece; its response may have `largest` bytes, or the size that is valid for it."""
     return OutgoingRequest(
         api_key=api.key,
         version=version,
         flexible=api.is_flexible(version),
         buffers=[body],
         on_end=on_end,
-        largest_response=largest_response(api.key, len(body)),
+        largest_response=largest_response(api.key, len(body)) if largest is None else largest,
     )
 
 

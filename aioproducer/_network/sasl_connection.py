@@ -233,8 +233,9 @@ class SaslConnection(BrokerConnection):
         self.missing = f"the broker has not answered the authentication with {self._sasl.mechanism}"
         now = self._context.loop.time()
         for each in step.requests:
-            request = whole_request(each.api, each.version, body=each.body, on_end=self._take_answer)
-            request.largest_response = SMALL_RESPONSE
+            request = whole_request(
+                each.api, each.version, body=each.body, on_end=self._take_answer, largest=SMALL_RESPONSE
+            )
             super().send(request)
             self._token_end = request.end
         if step.is_last:

@@ -67,42 +67,52 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
         return "retriable" in self.traits
 
     @property
     def refresh_metadata(self) -> bool:
+        """Whether metadata must be refreshed before a retry."""
         return "metadata" in self.traits
 
     @property
     def not_written(self) -> bool:
+        """Whether an attempt with this code and `base_offset` -1 certainly appended nothing."""
         return "not_written" in self.traits
 
     @property
     def split(self) -> bool:
+        """Whether the batch was too large, and its halves may pass."""
         return "split" in self.traits
 
     @property
     def per_record(self) -> bool:
+        """Whether single records were refused, named in the response."""
         return "per_record" in self.traits
 
     @property
     def few_retries(self) -> bool:
+        """Whether only a few attempts are worth making."""
         return "few_retries" in self.traits
 
     @property
     def idempotent_retry(self) -> bool:
+        """Whether a retry is safe only for an idempotent producer."""
         return "idempotent_retry" in self.traits
 
     @property
     def sequence(self) -> bool:
+        """Whether the broker disagrees about producer id, epoch or sequence."""
         return "sequence" in self.traits
 
     @property
     def renegotiate(self) -> bool:
+        """Whether the connection's versions must be negotiated again before a retry."""
         return "renegotiate" in self.traits
 
     @property
     def fatal(self) -> bool:
+        """Whether nothing this producer sends later can succeed."""
         return "fatal" in self.traits
 
     UNKNOWN_SERVER_ERROR = -1, "idempotent_retry", "the broker failed in a way it has no code for"

@@ -1,18 +1,15 @@
-"""Connects a command to a cluster, and says what it waits for if that takes long."""
+"""Connects a command to a cluster."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._producer.connection_security import cluster_access
-from aioproducer.cli.process import tell
+from aioproducer.cli.waiting import explained_wait
 from aioproducer.config import ProducerConfig
 
 CONNECT_TIMEOUT_S: Final = 10.0  # how long commands wait for a broker by default
-HINT_AFTER_S: Final = 2.0
-LOOK_EVERY_S: Final = 0.05
 
 
 @asynccontextmanager
@@ -27,25 +24,3 @@ async def connected(config: ProducerConfig, timeout_s: float, *, client_id: str)
         async with explained_wait(f"an answer from {servers}", timeout_s, lambda: requests.last_error):
             await requests.refresh()
         yield requests
-
-
-@asynccontextmanager
-async def explained_wait(what: str, at_most_s: float, reason: Callable[[], object]) -> AsyncIterator[None]:
-    """Write one line to standard error after the first failed attempt in the block, or after two seconds.
-
-    Args:
-        reason: returns the error of the last failed attempt, or None.
-    """
-    hint = asyncio.create_task(_say(what, at_most_s, reason))
-    try:
-        yield
-    finally:
-        hint.cancel()
-
-
-async def _say(what: str, at_most_s: float, reason: Callable[[], object]) -> None:
-    clock = asyncio.get_running_loop().time
-    until = clock() + HINT_AFTER_S
-    while (found := reason()) is None and clock() < until:  # noqa: ASYNC110 - no event
-        await asyncio.sleep(LOOK_EVERY_S)
-    tell(f"aioproducer: waiting for {what}, {at_most_s:g} s at most{'' if found is None else f': {found}'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from copy import deepcopy
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -66,7 +67,7 @@ def schema_of(kinds: Mapping[str, OptionKind], defaults: Mapping[str, object], m
     """Return the schema of all options that a document can hold; `module` is that of `ProducerConfig`."""
     texts = dict(field_texts(module, {"bootstrap_servers", *kinds}))
     options: dict[str, Schema] = {
-        "bootstrap_servers": {"anyOf": [{**_TEXT, "minLength": 1}, {**_TEXTS, "minItems": 1}]}
+        "bootstrap_servers": {"anyOf": [{**_TEXT, "minLength": 1}, {**deepcopy(_TEXTS), "minItems": 1}]}
     }
     for name, kind in kinds.items():
         if (values := _values(kind)) is not None:
@@ -99,7 +100,8 @@ def _values(kind: OptionKind) -> Schema | None:  # noqa: PLR0911  # one return p
         case TlsContextOption():
             return None
     secret: Schema = {"writeOnly": True} if getattr(kind, "is_secret", False) else {}
-    return _OF_KIND.get(type(kind), {"type": ["string", "null"], **secret})
+    # A copy: the document is the caller's to change.
+    return deepcopy(_OF_KIND.get(type(kind), {"type": ["string", "null"], **secret}))
 
 
 def _default(kind: OptionKind, value: object) -> Schema:

@@ -1,4 +1,7 @@
-"""Types of the options that lead connections to other places than brokers advertise."""
+"""`bootstrap_servers`, and the types of the options that lead connections to other places than brokers advertise.
+
+Source: org.apache.kafka.clients.ClientUtils.parseAndValidateAddresses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Option names: Kafka's spelling and ours, and errors for names that are not options."""
+"""Option names: Kafka's spelling and ours, and errors for names that are not options.
+
+Source: org.apache.kafka.clients.producer.ProducerConfig of Kafka 3.9 to 4.4, librdkafka's CONFIGURATION.md,
+confluent_kafka.Producer, aiokafka.AIOKafkaProducer, kafka.KafkaProducer.
+"""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 ResultT = TypeVar("ResultT")
+FoundT = TypeVar("FoundT")
 
 _SEED = 20_260_101
 _HOW_TO_RUN = "use `async with FakeCluster() as cluster:`, or in sync code `with FakeCluster.in_thread() as cluster:`"
@@ -68,8 +69,10 @@ class AnyFakeCluster(SecuredFakeCluster):
         """Call `act` on the event loop of the cluster, or here if it is stopped."""
 
     @abc.abstractmethod
-    def _change(self, act: Callable[[ModelCluster, float], None]) -> None:
-        """Call `act` with the time on the event loop of the running cluster, and carry out the effects."""
+    def _change(
+        self, look_up: Callable[[ModelCluster], FoundT], change: Callable[[FoundT, ModelCluster, float], None]
+    ) -> None:
+        """Look up and change in one step on the event loop of the running cluster, and carry out the effects."""
 
     def _of_partition(self, topic: str, partition: int, read: Callable[[Partition], ResultT]) -> ResultT:
         return self._with_model(lambda model: read(_partition(model, topic, partition)))
@@ -131,9 +134,12 @@ class AnyFakeCluster(SecuredFakeCluster):
             ValueError: that broker is not a live member of the ISR.
             LookupError: there is no such broker or partition.
         """
-        self._with_model(lambda model: _broker(model, node_id))
-        moved = self._of_partition(topic, partition, lambda found: found)
-        self._change(lambda _, now: moved.move_leader(node_id, now))
+
+        def look_up(model: ModelCluster) -> Partition:
+            _broker(model, node_id)
+            return _partition(model, topic, partition)
+
+        self._change(look_up, lambda moved, _, now: moved.move_leader(node_id, now))
 
     def move_coordinator(self, key: str, node_id: int, *, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
         """Make another broker the coordinator of a transactional id, or of a consumer group.
@@ -142,8 +148,10 @@ class AnyFakeCluster(SecuredFakeCluster):
             ValueError: that broker is not up.
             LookupError: there is no such broker.
         """
-        self._with_model(lambda model: _broker(model, node_id))
-        self._change(lambda model, now: model.coordinators.move(kind, key, node_id, now=now))
+        self._change(
+            lambda model: _broker(model, node_id),
+            lambda _, model, now: model.coordinators.move(kind, key, node_id, now=now),
+        )
 
     def finalize_transaction_version(self, level: int) -> None:
         """Change the cluster's `transaction.version`, up or down, as `kafka-features.sh` does.
@@ -159,8 +167,9 @@ class AnyFakeCluster(SecuredFakeCluster):
         Raises:
             LookupError: there is no such broker.
         """
-        self._with_model(lambda model: _broker(model, node_id))
-        self._change(lambda model, now: model.hold_replication(node_id, now, held=held))
+        self._change(
+            lambda model: _broker(model, node_id), lambda _, model, now: model.hold_replication(node_id, now, held=held)
+        )
 
     def create_topic(
         self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
@@ -181,8 +190,7 @@ class AnyFakeCluster(SecuredFakeCluster):
         Raises:
             LookupError: there is no such topic.
         """
-        topic = self._with_model(lambda model: _topic(model, name))
-        self._change(lambda model, now: model.topics.delete(topic, now))
+        self._change(lambda model: _topic(model, name), lambda topic, model, now: model.topics.delete(topic, now))
 
     def forget_producers(self, topic: str, partition: int) -> None:
         """Lose what a partition knows of its producers, as when their ids expire."""
@@ -335,9 +343,12 @@ class FakeCluster(AnyFakeCluster):
     def _with_model(self, act: Callable[[ModelCluster], ResultT]) -> ResultT:
         return act(self.model)
 
-    def _change(self, act: Callable[[ModelCluster, float], None]) -> None:
+    def _change(
+        self, look_up: Callable[[ModelCluster], FoundT], change: Callable[[FoundT, ModelCluster, float], None]
+    ) -> None:
+        found = look_up(self.model)
         driver = self._running()
-        driver.do(partial(act, driver.model))
+        driver.do(partial(change, found, driver.model))
 
     # What clients and tests look at
 
@@ -481,8 +492,10 @@ class ThreadedFakeCluster(AnyFakeCluster):
     def _with_model(self, act: Callable[[ModelCluster], ResultT]) -> ResultT:
         return self._call(lambda: act(self._cluster.model))
 
-    def _change(self, act: Callable[[ModelCluster, float], None]) -> None:
-        self._call(partial(self._cluster._change, act))  # noqa: SLF001 - as above
+    def _change(
+        self, look_up: Callable[[ModelCluster], FoundT], change: Callable[[FoundT, ModelCluster, float], None]
+    ) -> None:
+        self._call(partial(self._cluster._change, look_up, change))  # noqa: SLF001 - as above
 
     # What clients and tests look at
 

@@ -142,6 +142,16 @@ def test_schema_is_valid_and_plain_json() -> None:
     assert not VALIDATOR.is_valid({}), "it needs servers"
 
 
+def test_schema_is_its_callers_to_change() -> None:
+    changed = ProducerConfig.json_schema()
+    for option in changed["properties"].values():
+        for values in (option, *option.get("anyOf", [])):
+            values.get("enum", []).append("changed")
+            values.get("items", {})["changed"] = True
+
+    assert ProducerConfig.json_schema() == SCHEMA
+
+
 def test_schema_has_every_option_that_a_document_can_hold() -> None:
     only_python = {"ssl_context", "sasl_token_provider"}
 

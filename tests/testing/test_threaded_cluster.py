@@ -4,7 +4,9 @@ import asyncio
 import gc
 import inspect
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -43,6 +45,29 @@ def parameters_of(function: object) -> list[inspect.Parameter]:
 def test_threaded_cluster_has_every_method_of_a_cluster() -> None:
     assert signatures(ThreadedFakeCluster) == signatures(FakeCluster)
     assert not any(map(inspect.iscoroutinefunction, vars(ThreadedFakeCluster).values()))
+
+
+def test_topic_deleted_by_many_threads_is_deleted_once(threaded: ThreadedFakeCluster) -> None:
+    topics = [f"deleted-{number}" for number in range(40)]
+    for topic in topics:
+        threaded.create_topic(topic, 1)
+    together = threading.Barrier(4)
+
+    def delete_all(_: int) -> list[type | None]:
+        together.wait()
+        return [deleted(topic) for topic in topics]
+
+    def deleted(topic: str) -> type | None:
+        try:
+            threaded.delete_topic(topic)
+        except LookupError as error:
+            return type(error)
+        return None
+
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = Counter(outcome for each in pool.map(delete_all, range(4)) for outcome in each)
+
+    assert outcomes == {None: 40, LookupError: 120}
 
 
 def test_blocking_producer_survives_restart_of_the_leader(threaded: ThreadedFakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""Reads lines from files and standard input, in a thread so that no read blocks the event loop."""
+"""Reads lines from files and standard input, in a thread so that no read blocks the event loop, and their formats."""
 
 import asyncio
 import csv

@@ -14,7 +14,6 @@ from functools import partial
 import anyio
 
 from aioproducer._producer.producer import Producer
-from aioproducer.cli.connecting import explained_wait
 from aioproducer.cli.inspecting import inspected
 from aioproducer.cli.process import EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE, NARROW_COLUMNS, tell
 from aioproducer.cli.produce.input import (
@@ -32,6 +31,7 @@ from aioproducer.cli.produce.input import (
 )
 from aioproducer.cli.produce.report import RunResult, Tally, TransactionOutcome
 from aioproducer.cli.running import ending_signals
+from aioproducer.cli.waiting import explained_wait
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import (
     BufferTimeoutError,

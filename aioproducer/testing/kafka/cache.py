@@ -120,7 +120,9 @@ async def _make_once(target: Path, make: Callable[[Path], Awaitable[Path]]) -> N
     """Rename what `make` makes in a folder into place, unless another process did while we waited for the lock."""
     async with cache_lock(target.name):
         if not target.exists():
-            with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            with tempfile.TemporaryDirectory(
+                prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True
+            ) as scratch:
                 (await make(Path(scratch))).rename(target)
 
 
