@@ -1,8 +1,8 @@
 """Prints what this machine lacks for the project, one line each, with the command that installs it.
 
 The README's commands run it first, with the `python3` of the machine, so it uses only the standard library and syntax
-of Python 3.6. Exits with 1 if the project cannot be built here. Java, Maven and MIT Kerberos are optional: without them
-the tests on real Kafka, or those with tickets, are skipped, and the exit code is 0.
+of Python 3.6. Exits with 1 if the project cannot be built here. Java, Maven, MIT Kerberos and Chromium are optional:
+without them the tests on real Kafka, with tickets, or of the inspector's page are skipped, and the exit code is 0.
 """
 
 import importlib.util
@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import List, Optional
 
 OLDEST_PYTHON = (3, 11)
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 PREREQUISITES = Path(__file__).resolve().parent.parent / "aioproducer" / "testing" / "kafka" / "prerequisites.py"
 
 
@@ -31,6 +32,9 @@ def main() -> int:
         print(f"{line}  (until then the tests on real Kafka are skipped)", file=sys.stderr)
     for line in prerequisites.missing_for_kerberos():
         print(f"{line}  (until then the tests with Kerberos are skipped)", file=sys.stderr)
+    if not any(map(shutil.which, CHROMIUMS)):
+        line = "Chromium is missing: sudo apt-get install -y chromium"
+        print(f"{line}  (until then the tests of the inspector's page are skipped)", file=sys.stderr)
     return 0
 
 

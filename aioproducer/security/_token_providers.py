@@ -210,6 +210,8 @@ class _Endpoint:
             connection.request("POST", path, body, sent)
             with connection.getresponse() as response:
                 return response.status, self._read(response, deadline)
+        except TimeoutError:
+            raise TokenError(f"the token endpoint {self.url} has not answered in time") from None
         except (OSError, http.client.HTTPException) as error:
             raise TokenError(f"the token endpoint {self.url} cannot be asked: {_reason(error)}") from None
         finally:
