@@ -1,4 +1,7 @@
-"""The result of `Producer.explain()`: what waits, why, since and until when, as data and in words."""
+"""The result of `Producer.explain()`: what waits, why, since and until when, as data and in words.
+
+`_sender/why_waiting.py` decides the reasons.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Authentication of all connections of one producer: starts exchanges, and carries out what they ask for."""
+"""Authentication of all connections of one producer: chooses the mechanism, starts exchanges, does what they ask for.
+
+The steps of each mechanism are in `_protocol/sasl_mechanisms.py`.
+"""
 
 from __future__ import annotations
 

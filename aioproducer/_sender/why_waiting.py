@@ -1,6 +1,6 @@
 """The reasons why a batch or a record waits: decided only here, for errors, logs and `Producer.explain()`.
 
-Records that wait for their serializers say so themselves: see `_producer/record_hooks.py`.
+Records that wait for their serializers say so themselves: see `_producer/awaited_serializers.py`.
 """
 
 from __future__ import annotations

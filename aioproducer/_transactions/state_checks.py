@@ -1,4 +1,7 @@
-"""Errors of calls that the current state of the transaction does not allow."""
+"""Errors of calls that need an open transaction, or one without an error, where there is none.
+
+Calls that meet an end of their own transaction are refused where they wait for it (`commit_abort.py`, `waiting.py`).
+"""
 
 from __future__ import annotations
 
