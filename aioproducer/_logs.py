@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from typing import NoReturn, Protocol, cast
 
 from aioproducer._native.unraisable import report_unraisable
@@ -30,7 +31,7 @@ def event_log(client_id: str) -> EventLog:
     return GuardedLog(client_id)
 
 
-class LogMethods:
+class LogMethods(ABC):
     """The methods of an event log, by way of `_write`."""
 
     __slots__ = ()
@@ -47,8 +48,9 @@ class LogMethods:
     def error(self, event: str, **values: object) -> None:
         self._write("error", event, values)
 
+    @abstractmethod
     def _write(self, level: str, event: str, values: dict[str, object]) -> None:
-        raise NotImplementedError
+        """Log one event."""
 
 
 class GuardedLog(LogMethods):

@@ -57,7 +57,7 @@ class StoreOptions:
 
 
 class TlsReloader:
-    """Makes connections TLS. `prepare` comes before `wrap`, for each connection.
+    """Makes connections TLS, and loads files again when they change. `prepare` comes before `wrap`, per connection.
 
     Args:
         stores: whom to trust, and our own certificate.

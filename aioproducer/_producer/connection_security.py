@@ -57,11 +57,11 @@ def connection_security(
     sasl = None
     if config.security_protocol in SASL_PROTOCOLS:
         sasl = _sasl_client(config, loop, wall_clock=wall_clock, random=random, log=log)
-    tls = _tls_client(config, log) if config.security_protocol.endswith("SSL") else None
+    tls = _tls_reloader(config, log) if config.security_protocol.endswith("SSL") else None
     return ConnectionSecurity(tls=tls, sasl=sasl)
 
 
-def _tls_client(config: ProducerConfig, log: EventLog) -> TlsReloader:
+def _tls_reloader(config: ProducerConfig, log: EventLog) -> TlsReloader:
     from aioproducer._network.tls_reloader import StoreOptions, TlsReloader  # noqa: PLC0415  # only with TLS
     from aioproducer.security._tls_context import TlsRules  # noqa: PLC0415  # as above
 

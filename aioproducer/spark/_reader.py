@@ -171,7 +171,7 @@ class RangeReader:
         Raises:
             KafkaError: unless failOnDataLoss=false.
         """
-        text = f"{what}: written later than the query read, or the topic was made anew"
+        text = f"{what}: written later than the query read, or the topic was deleted and created again"
         if self._options.fails_on_data_loss:
             raise KafkaError(f"{text}. To go on without them: failOnDataLoss=false")
         log.warning("%s; the query goes on without them", text)

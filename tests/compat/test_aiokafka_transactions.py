@@ -400,7 +400,7 @@ async def test_partly_accepted_batch_is_not_committed(*, is_cancelled: bool) -> 
         await next_one_works(producer, cluster)
 
 
-# Commits that take long, and those that nobody waits for
+# Commits that take long, and those without a caller
 
 
 @on_every_release

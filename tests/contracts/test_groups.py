@@ -308,7 +308,7 @@ async def test_generation_of_a_group_that_is_not_there(room: Room, written: str,
     assert await stranger.commit(written, version=version) == expected
 
 
-async def test_group_is_there_once_somebody_has_wanted_to_join(room: Room, written: str) -> None:
+async def test_group_exists_once_a_member_has_asked_to_join(room: Room, written: str) -> None:
     """A commit with a member id then gets 25 UNKNOWN_MEMBER_ID."""
     stranger = await room.consumer()
     await stranger.join()

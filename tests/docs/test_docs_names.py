@@ -202,7 +202,7 @@ def events_of_the_page() -> dict[str, tuple[set[str], set[str]]]:
 
 
 def test_page_names_each_event_with_its_level_and_values() -> None:
-    """Whoever is called at night looks here."""
+    """An operator looks here at night."""
     logged = {event: (levels, values) for event, levels, values in calls_of_the_log()}
 
     assert len(logged) > 20

@@ -229,7 +229,7 @@ async def test_password_that_is_corrected_while_refused_is_taken(secured_kafka: 
 
 
 class Vault:
-    """Holds the password, which somebody changes."""
+    """Holds the password, which a test changes."""
 
     password = "alice-secret"
 
