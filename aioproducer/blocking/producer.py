@@ -51,8 +51,8 @@ class BlockingProducer(BlockingTransactions):
     ```python
     with BlockingProducer("localhost:9092") as producer:
         metadata = producer.send("orders", b"...", key=b"customer-7")  # delivered
-        for order in orders:
-            producer.enqueue("orders", order.body, key=order.id)  # waits only for room
+        for number in range(1_000):
+            producer.enqueue("orders", b"...", key=b"customer-%d" % number)  # waits only for room
         producer.flush()  # raises if anything was not delivered
     ```
 
