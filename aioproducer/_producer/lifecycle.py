@@ -114,6 +114,8 @@ class LifecycleMethods:
         log = event_log(self._lifecycle.name) if self._log is None else self._log
         for adjustment in self._config.adjustments:
             log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
+        for note in self._config.notes:
+            log.warning("option_not_used", note=note)
         if self._config.times_transactions_out_early:
             log.warning(
                 "transaction_timeout_is_short",
