@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer._logs import event_log
+from aioproducer._producer.names_elsewhere import explain_keyword
 from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
@@ -297,6 +298,7 @@ class LifecycleMethods:
         if error is None:
             await self.close()
             return
+        explain_keyword(error)
         try:
             await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:

@@ -165,9 +165,7 @@ def connection_config(bootstrap_server: str | None, config_file: str | None, *, 
     return config
 
 
-def config_of_connections(
-    bootstrap_server: str | None, properties: FileProperties, *, client_id: str
-) -> ProducerConfig:
+def config_of_connections(server: str | None, properties: FileProperties, *, client_id: str) -> ProducerConfig:
     """Return the configuration of a command that only connects; anything wrong with that is a usage error."""
     servers = properties.servers(server)
     try:
