@@ -137,10 +137,16 @@ async with Producer(config.replace(client_id="billing")) as producer:
 
 - The file is read as `java.util.Properties.load` reads it.
   Text beyond ASCII is UTF-8 or, if it is not valid UTF-8, ISO-8859-1.
-  Java always reads ISO-8859-1: if the file also configures a Java program, write `\\u00e9`.
+  Java always reads ISO-8859-1, so `notes` names such options.
+  If the file also configures a Java program, write `\\u00e9`.
 - Kafka's own serializers (except `ListSerializer`) and partitioners are known by the names of their Java classes.
   Other classes cannot be loaded: leave them out, and pass an object to `replace`.
-- Options that do not exist here are refused, unless their value asks for the behaviour of this producer,
+- Options of consumers, Kafka Streams and schema registries are ignored, as Java does.
+  `ProducerConfig.notes` names them, and the event `option_not_used` at start.
+- Beside a `sasl_token_provider`, `extension_...` of a JAAS text is sent with its tokens.
+  What the provider replaces is in `notes`; a client id, scope or URL that it contradicts is refused.
+- Other options that do not exist here are refused, all in one error,
+  unless their value asks for the behaviour of this producer,
   such as `metadata.recovery.strategy=rebootstrap`.
 - For names of librdkafka's, aiokafka's and kafka-python's, the error names the option to use,
   or says why there is none.
