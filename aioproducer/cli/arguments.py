@@ -130,13 +130,13 @@ def tell_ignored(properties: FileProperties) -> None:
 
 
 class ProducerView(NamedTuple):
-    """What a producer says of a file."""
+    """The view of a producer on a file."""
 
     refused: list[str]
     """The options that it refuses."""
 
     ignored: list[str]
-    """What it does not use, or reads differently from Java."""
+    """Notes on what it does not use, or reads differently from Java."""
 
 
 _SERVERS_OPTION: Final = python_name(_SERVERS)

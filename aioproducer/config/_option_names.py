@@ -57,9 +57,7 @@ def read_names(options: Mapping[str, object], known: Collection[str], *, is_shar
     said: dict[str, str] = {}  # reason -> the first option that was refused for it
     for given, value in options.items():
         if not isinstance(given, str):
-            text = f"the name of an option must be a str, not {type(given).__name__} ({given!r})"
-            found.problems.append(ConfigurationTypeError(text))
-            continue
+            raise ConfigurationTypeError(f"the name of an option must be a str, not {type(given).__name__} ({given!r})")
         name = python_name(given)
         if name in known:
             if name in found.options:
