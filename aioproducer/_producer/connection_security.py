@@ -16,6 +16,7 @@ from aioproducer._producer.component_settings import network_settings
 from aioproducer.config._jaas import MECHANISMS, parse_jaas
 from aioproducer.config._security_rules import SASL_PROTOCOLS, is_jaas_read_later, jaas_of
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,6 +40,7 @@ def security_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> Conn
     return connection_security(config, loop, wall_clock=None, random=jitter, log=event_log(config.client_id))
 
 
+@clears_frames
 def connection_security(
     config: ProducerConfig,
     loop: asyncio.AbstractEventLoop,
@@ -112,6 +114,7 @@ def _sasl_client(
     return SaslClient(settings, loop, tokens=tokens, tickets=tickets, read_again=read_again)
 
 
+@clears_frames
 def _settings_of_jaas(config: ProducerConfig) -> SaslSettings:
     """Return user and password of a `sasl_jaas_config` that may have changed."""
     assert config.sasl_jaas_config is not None

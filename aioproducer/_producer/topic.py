@@ -13,6 +13,7 @@ from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
 from aioproducer._producer.bulk import Columns, CommonParts
+from aioproducer._shown_values import in_any_state
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
@@ -280,6 +281,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         """As `Producer.partitions_for`."""
         return await self._producer.partitions_for(self.name)
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Topic {self._records!r}>"
 

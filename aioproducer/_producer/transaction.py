@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
 from aioproducer._producer.send_methods import SendMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
@@ -316,6 +317,7 @@ class Transaction(SendMethods):
         if self._is_over:
             raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Transaction {'over' if self._is_over else 'open'}>"
 

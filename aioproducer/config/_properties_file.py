@@ -27,6 +27,9 @@ class Property(NamedTuple):
     value: str
     line: int
 
+    def __repr__(self) -> str:
+        return f"Property(<hidden>, line {self.line})"
+
 
 def read_properties(path: str | PathLike[str]) -> dict[str, Property]:
     """Return the file's properties by name; of a name given twice the last one, as in Java.

@@ -16,6 +16,7 @@ from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._network.addresses import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
+from aioproducer._shown_values import in_any_state
 from aioproducer.config import _rules as rules
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl, parse_bootstrap_servers
 from aioproducer.config._option_names import check_properties, in_python_spelling, python_name
@@ -61,6 +62,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.security._tokens import check_token_provider
 from aioproducer.serializers import SerializerArgument
 
@@ -424,6 +426,7 @@ class ProducerConfig(Presets):
 
     _client_numbers: ClassVar = count(1)  # as Kafka's: one series for the process
 
+    @clears_frames
     def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
         named = in_python_spelling(options, option_kinds())
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
@@ -444,6 +447,7 @@ class ProducerConfig(Presets):
         check_sasl(self)
 
     @classmethod
+    @clears_frames
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:
         """Return the configuration that the arguments of `Producer(...)` mean.
 
@@ -454,6 +458,7 @@ class ProducerConfig(Presets):
         return cls(bootstrap_servers=bootstrap_servers, **options)
 
     @classmethod
+    @clears_frames
     def from_kafka_properties(cls, properties: Mapping[str, object]) -> Self:
         """Return the configuration that Kafka's properties mean: `{"linger.ms": "5"}`.
 
@@ -479,6 +484,7 @@ class ProducerConfig(Presets):
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
 
     @classmethod
+    @clears_frames
     def from_properties_file(cls, path: str | PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
         r"""Return the configuration of a Java property file, such as Kafka's `producer.properties`.
 
@@ -505,6 +511,7 @@ class ProducerConfig(Presets):
             raise type(error)(f"{where}: {error}", option=error.option) from error
 
     @classmethod
+    @clears_frames
     def from_environment(cls, prefix: str = "AIOPRODUCER_") -> Self:
         """Return the configuration of environment variables: `AIOPRODUCER_LINGER_MS=5` is `linger_ms=5`.
 
@@ -526,6 +533,7 @@ class ProducerConfig(Presets):
             raise type(error)(f"{variable}: {error}", option=error.option) from error
 
     @classmethod
+    @clears_frames
     def _preset(cls, preset: ProducerOptions, bootstrap_servers: object, options: ProducerOptions) -> Self:
         changed = {**preset, **in_python_spelling(options, option_kinds())}
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", changed))
@@ -542,6 +550,7 @@ class ProducerConfig(Presets):
 
         return schema_of(option_kinds(), option_defaults(), sys.modules[__name__])
 
+    @clears_frames
     def replace(self, *, bootstrap_servers: object = _AS_THEY_ARE, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with some options changed, and what follows from them.
 
@@ -568,6 +577,7 @@ class ProducerConfig(Presets):
         """Return `client_id`, or the next number of the process's series: `producer-1`."""
         return self.client_id or f"producer-{next(self._client_numbers)}"
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show what was given; the rest are defaults."""
         options = "".join(f", {name}={value!r}" for name, value in self.given.items())
