@@ -84,6 +84,7 @@ def whole_request(
         flexible=api.is_flexible(version),
         buffers=[body],
         on_end=on_end,
+        name=api.name,
         largest_response=largest_response(api.key, len(body)) if largest is None else largest,
     )
 
@@ -173,6 +174,12 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def silent_for_s(self, now: float) -> float:
         """Return for how long the oldest request has been the oldest; 0.0 or less with none."""
         return now - self._oldest_since if self._conversation.in_flight else 0.0
+
+    def unanswered(self, now: float) -> str:
+        """Return which request the broker has not answered, and for how long; empty if there is none."""
+        oldest = self._conversation.oldest
+        silent_s = self.silent_for_s(now)
+        return "" if oldest is None else f"it has not answered {oldest.name} for {max(silent_s, 0.0):.1f} s"
 
     def produce_version(self, at_most: int) -> int:
         """Return the highest version of Produce that both sides speak, or raise UnsupportedVersionError."""

@@ -315,21 +315,27 @@ async def connect_through(
     *,
     host: str,
     port: int,
+    note: Callable[[str], None],
 ) -> asyncio.Protocol:
     """Connect to a broker through a proxy, and return the protocol that `make` creates; the caller limits the time.
 
+    `note` is called with what is waited for, at each step.
+
     Raises ProxyError or ProxyAuthenticationError, as `ask`, and if the proxy cannot be reached.
     """
+    note(f"the name of the proxy {proxy} has not been resolved")
     try:
         found = await look_up(loop, proxy.host, proxy.port)
     except OSError as error:
         raise ProxyError(f"it cannot be resolved: {error.strerror or error}") from error
+    note(f"the proxy {proxy} has not accepted a connection")
     contenders = direct(loop, interleaved(found))
     sent = proxy.sent()
     race = AddressRace(contenders, lambda: ProxyProtocol(loop, ask(proxy, host, port), make, sent=sent), loop=loop)
     won = await race.winner()
     if won is None:
         raise ProxyError(f"it cannot be reached: {race.reasons or 'its name has no address'}")
+    note(f"the proxy {proxy} is connected to, and has not answered: does it connect to {place_text(host, port)}?")
     try:
         return await won.protocol.done
     except BaseException:

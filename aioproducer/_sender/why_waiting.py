@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
-from aioproducer.explanation import Waiting, WaitReason, Why
+from aioproducer.errors import BrokerError
+from aioproducer.explanation import ANSWERED, Waiting, WaitReason, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,4 +176,7 @@ class WaitReasons:
 
 
 def _last_attempt(batch: ProducerBatch) -> str:
-    return "" if batch.last_error is None else f"the last attempt failed: {batch.last_error}"
+    error = batch.last_error
+    if error is None:
+        return ""
+    return f"{ANSWERED}{error}" if isinstance(error, BrokerError) else f"the last attempt failed: {error}"

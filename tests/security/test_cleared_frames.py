@@ -178,7 +178,8 @@ def constructed_by_users() -> Iterator[type]:
         module = importlib.import_module(name)
         for each in (getattr(module, each) for each in getattr(module, "__all__", ())):
             own = inspect.getattr_static(each, "__init__", None) if inspect.isclass(each) else None
-            if inspect.isfunction(own) and own.__module__.startswith("aioproducer") and not inspect.isabstract(each):
+            is_ours = inspect.isfunction(own) and own.__module__.startswith("aioproducer")
+            if is_ours and not inspect.isabstract(each) and not issubclass(each, BaseException):
                 yield each
 
 
