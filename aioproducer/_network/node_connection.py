@@ -378,7 +378,7 @@ class ConnectionAttempt:
 
     @property
     def missing(self) -> str:
-        """What the attempt waits for now, for the text of a time-out."""
+        """Step that the attempt waits for now, for the text of a time-out."""
         return self._missing if self._connection is None else self._connection.missing
 
     async def route(self) -> Route:

@@ -61,7 +61,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.security import Secret, TokenProvider
-from aioproducer.security._cleared_frames import clears_frames
+from aioproducer.security._cleared_frames import clears_frames_of
 from aioproducer.security._tokens import check_token_provider
 from aioproducer.serializers import SerializerArgument
 
@@ -70,6 +70,7 @@ _AS_THEY_ARE: Final = object()
 _DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
 
+@clears_frames_of("__init__", "of", "from_kafka_properties", "from_properties_file", "from_environment", "replace")
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ProducerConfig(Presets):
     """The configuration of one producer: checked, complete, immutable.
@@ -425,12 +426,10 @@ class ProducerConfig(Presets):
 
     _client_numbers: ClassVar = count(1)  # as Kafka's: one series for the process
 
-    @clears_frames
     def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
         named = in_python_spelling(options, option_kinds())
-        bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        self._put("bootstrap", bootstrap)
-        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in bootstrap))
+        self._put("bootstrap", parse_bootstrap_servers(bootstrap_servers))
+        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in self.bootstrap))
         for name, value in texts.accept_all(option_kinds(), named, option_defaults()).items():
             self._put(name, value)
             if name in named and getattr(option_kinds()[name], "is_secret", False):
@@ -447,7 +446,6 @@ class ProducerConfig(Presets):
         check_sasl(self)
 
     @classmethod
-    @clears_frames
     def of(cls, bootstrap_servers: object, options: ProducerOptions) -> Self:
         """Return the configuration that the arguments of `Producer(...)` mean.
 
@@ -458,7 +456,6 @@ class ProducerConfig(Presets):
         return cls(bootstrap_servers=bootstrap_servers, **options)
 
     @classmethod
-    @clears_frames
     def from_kafka_properties(cls, properties: Mapping[str, object]) -> Self:
         """Return the configuration that Kafka's properties mean: `{"linger.ms": "5"}`.
 
@@ -474,7 +471,6 @@ class ProducerConfig(Presets):
         return cls._of_texts(properties)
 
     @classmethod
-    @clears_frames
     def from_properties_file(cls, path: str | PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
         r"""Return the configuration of a Java property file, such as Kafka's `producer.properties`.
 
@@ -503,7 +499,6 @@ class ProducerConfig(Presets):
         return config
 
     @classmethod
-    @clears_frames
     def from_environment(cls, prefix: str = "AIOPRODUCER_") -> Self:
         """Return the configuration of environment variables: `AIOPRODUCER_LINGER_MS=5` is `linger_ms=5`.
 
@@ -530,7 +525,6 @@ class ProducerConfig(Presets):
         return config
 
     @classmethod
-    @clears_frames
     def _preset(cls, preset: ProducerOptions, bootstrap_servers: object, options: ProducerOptions) -> Self:
         changed = {**preset, **in_python_spelling(options, option_kinds())}
         return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", changed))
@@ -547,7 +541,6 @@ class ProducerConfig(Presets):
 
         return schema_of(option_kinds(), option_defaults(), sys.modules[__name__])
 
-    @clears_frames
     def replace(self, *, bootstrap_servers: object = _AS_THEY_ARE, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with some options changed, and what follows from them.
 
@@ -567,10 +560,9 @@ class ProducerConfig(Presets):
     @property
     def times_transactions_out_early(self) -> bool:
         """Whether brokers are told, on purpose, to abort transactions before their records are given up."""
-        was_given = {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys()
-        return (
-            self.transactional_id is not None and was_given and self.transaction_timeout_ms < self.delivery_timeout_ms
-        )
+        if self.transactional_id is None or not {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys():
+            return False
+        return self.transaction_timeout_ms < self.delivery_timeout_ms
 
     def name_client(self) -> str:
         """Return `client_id`, or the next number of the process's series: `producer-1`."""

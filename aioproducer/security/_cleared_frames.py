@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 
 ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
+OwnerT = TypeVar("OwnerT")
 
 
 def clears_frames(call: Callable[ArgumentsT, ResultT]) -> Callable[ArgumentsT, ResultT]:
@@ -33,6 +34,20 @@ def clears_frames(call: Callable[ArgumentsT, ResultT]) -> Callable[ArgumentsT, R
             raise
 
     return cleared
+
+
+def clears_frames_of(*names: str) -> Callable[[type[OwnerT]], type[OwnerT]]:
+    """Wrap methods of a class by `clears_frames`."""
+
+    def wrapped(owner: type[OwnerT]) -> type[OwnerT]:
+        for name in names:
+            method = owner.__dict__[name]
+            is_of_class = isinstance(method, classmethod)
+            cleared = clears_frames(method.__func__ if is_of_class else method)
+            setattr(owner, name, classmethod(cleared) if is_of_class else cleared)
+        return owner
+
+    return wrapped
 
 
 def clear_frames(error: BaseException, handled: BaseException | None = None) -> None:

@@ -149,8 +149,7 @@ def test_traceback_keeps_the_lines_below() -> None:
         Producer("x:1", linger_ms=-1)
 
     names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
-    assert names[-1] == "refuse_value"
-    assert "accept" in names
+    assert {"cleared", "__init__", "accept_all"} <= set(names)
 
 
 def test_frames_of_the_caller_keep_their_variables() -> None:
