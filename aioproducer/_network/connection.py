@@ -84,6 +84,7 @@ def whole_request(
         flexible=api.is_flexible(version),
         buffers=[body],
         on_end=on_end,
+        name=api.name,
         largest_response=largest_response(api.key, len(body)) if largest is None else largest,
     )
 
@@ -103,6 +104,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     error: KafkaError | None = None  # reason of the close
     lacks_credentials = False  # whether it was closed because there was nothing to authenticate with
     answers = 0  # responses to requests other than the handshake's
+    _has_versions = False
     _is_paused = False
     missing = "the port is open, but no Kafka broker has answered there"  # while it is not ready: what it waits for
     _held_bytes = 0  # of an incomplete response, as last reported
@@ -173,6 +175,12 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def silent_for_s(self, now: float) -> float:
         """Return for how long the oldest request has been the oldest; 0.0 or less with none."""
         return now - self._oldest_since if self._conversation.in_flight else 0.0
+
+    def unanswered(self, now: float) -> str:
+        """Return which request the broker has not answered, and for how long; empty if there is none."""
+        oldest = self._conversation.oldest
+        silent_s = self.silent_for_s(now)
+        return "" if oldest is None else f"it has not answered {oldest.name} for {max(silent_s, 0.0):.1f} s"
 
     def produce_version(self, at_most: int) -> int:
         """Return the highest version of Produce that both sides speak, or raise UnsupportedVersionError."""
@@ -305,7 +313,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         try:
             self._send_step(self._handshake.send(end.payload))
         except StopIteration as finished:
-            self.versions = finished.value
+            self.versions, self._has_versions = finished.value, True
             self._take_versions()
 
     def _take_versions(self) -> None:
@@ -353,22 +361,23 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
         if isinstance(exc, KafkaError):  # of TLS
             return exc
-        if exc is not None:
-            lost = BrokerConnectionError(f"the connection was lost: {exc}")
-            lost.__cause__ = exc
-            return lost
-        if self._state is ConnectionState.HANDSHAKING:
+        how = how_closed(exc)
+        if how and self._state is ConnectionState.HANDSHAKING and not self._has_versions:
             return BrokerConnectionError(
-                "the other end closed the connection without saying which requests it speaks: is this a Kafka "
+                f"the other end {how} the connection without saying which requests it speaks: is this a Kafka "
                 "listener, and is it one without TLS?"
             )
-        if self._is_unwelcome():
+        if how and self._is_unwelcome():
             kind = WrongListenerError if self._context.refusals.is_unwelcome(self.label) else BrokerConnectionError
             return kind(
-                "the broker closed the connection at the first request, without a word, as a listener does that wants "
+                f"the broker {how} the connection at the first request, without a word, as a listener does that wants "
                 "SASL: set security_protocol and sasl_mechanism, or use the port of a listener without SASL"
             )
-        return BrokerConnectionError("the broker closed the connection")
+        if exc is None:
+            return BrokerConnectionError("the broker closed the connection")
+        lost = BrokerConnectionError(f"the connection was lost: {exc}")
+        lost.__cause__ = exc
+        return lost
 
     def _is_unwelcome(self) -> bool:
         return self._state is ConnectionState.READY and self.answers == 0 and self._conversation.in_flight > 0
@@ -414,6 +423,12 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _move_to(self, state: ConnectionState) -> None:
         assert state in TRANSITIONS[self._state], f"{self._state} to {state}"  # our own defect
         self._state = state
+
+
+def how_closed(exc: Exception | None) -> str:
+    """Return how the other end ended a connection; empty if it was not the other end's doing."""
+    # A service that closes with bytes unread, such as those of another protocol, resets the connection.
+    return "closed" if exc is None else "reset" if isinstance(exc, ConnectionError) else ""
 
 
 def with_label(label: str, error: KafkaError) -> KafkaError:

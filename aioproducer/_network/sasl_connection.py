@@ -30,6 +30,7 @@ from aioproducer._network.connection import (
     ConnectionState,
     IdleConnectionError,
     OnClosed,
+    how_closed,
     whole_request,
 )
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
@@ -389,9 +390,10 @@ class SaslConnection(BrokerConnection):
         return False
 
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
-        if exc is None and self._phase in {_Phase.SILENT, _Phase.BEHIND}:
+        how = how_closed(exc)
+        if how and self._phase in {_Phase.SILENT, _Phase.BEHIND}:
             return BrokerConnectionError(
-                f"the broker closed the connection during the authentication with {self._sasl.mechanism}, without "
+                f"the broker {how} the connection during the authentication with {self._sasl.mechanism}, without "
                 "saying why: its log knows"
             )
         return super()._reason_of_loss(exc)

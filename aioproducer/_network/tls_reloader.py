@@ -218,5 +218,6 @@ async def reveal(password: Password, option: str) -> str | None:
         return found.reveal()
     if not isinstance(found, str):
         text = f"{option}: the function returned {type(found).__name__}, and must return text or a Secret"
+        del answer, found  # may hold the secret, and error reports show local variables
         raise ConfigurationTypeError(text, option=option)
     return found

@@ -17,6 +17,7 @@ from aioproducer.config._jaas import MECHANISMS, parse_jaas
 from aioproducer.config._security_rules import SASL_PROTOCOLS, is_jaas_read_later, jaas_of
 from aioproducer.config._token_texts import extensions_of_module
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,6 +41,7 @@ def security_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> Conn
     return connection_security(config, loop, wall_clock=None, random=jitter, log=event_log(config.client_id))
 
 
+@clears_frames
 def connection_security(
     config: ProducerConfig,
     loop: asyncio.AbstractEventLoop,
@@ -113,6 +115,7 @@ def _sasl_client(
     return SaslClient(settings, loop, tokens=tokens, tickets=tickets, read_again=read_again)
 
 
+@clears_frames
 def _settings_of_jaas(config: ProducerConfig) -> SaslSettings:
     """Return user and password of a `sasl_jaas_config` that may have changed."""
     assert config.sasl_jaas_config is not None

@@ -20,12 +20,14 @@ from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, e
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import IllegalStateError
 from aioproducer.explanation import Explanation
 from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -62,6 +64,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=Kind
         ConfigurationError: an option is invalid; before any I/O.
     """
 
+    @clears_frames
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -233,6 +236,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=Kind
 
         return live_view(self._running, self._lifecycle, self.explain() if explained else None)
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show state and load in one line."""
         statistics = self.statistics()

@@ -14,6 +14,7 @@ from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
 from aioproducer._producer.bulk import Columns, CommonParts
 from aioproducer._producer.names_elsewhere import OF_TOPICS, KindWithHints, explains
+from aioproducer._shown_values import in_any_state
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
@@ -282,6 +283,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT], metaclass=KindWit
         """As `Producer.partitions_for`."""
         return await self._producer.partitions_for(self.name)
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Topic {self._records!r}>"
 

@@ -16,6 +16,7 @@ from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
 from aioproducer._producer.names_elsewhere import OF_TRANSACTIONS, KindWithHints, explain_keyword, explains
 from aioproducer._producer.send_methods import SendMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
@@ -318,6 +319,7 @@ class Transaction(SendMethods, metaclass=KindWithHints):
         if self._is_over:
             raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Transaction {'over' if self._is_over else 'open'}>"
 

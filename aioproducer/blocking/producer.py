@@ -17,12 +17,14 @@ from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, e
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
 from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
 from aioproducer.records import check_payload, check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -85,6 +87,7 @@ class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
         ConfigurationError: an option is invalid; before any I/O.
     """
 
+    @clears_frames
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -429,6 +432,7 @@ class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
 
         return self._background.call(look, metadata_limit(0))
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show what the producer behind it shows."""
         return f"<BlockingProducer of {self._producer!r}>"

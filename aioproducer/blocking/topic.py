@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from aioproducer._producer.arguments import owned, owned_headers
 from aioproducer._producer.names_elsewhere import OF_TOPICS, KindWithHints, explains
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import wait_for
 from aioproducer.blocking._handoff_queue import queued_record
 
@@ -178,5 +179,6 @@ class BlockingTopic(Generic[KeyT, ValueT], metaclass=KindWithHints):
         """As `BlockingProducer.partitions_for`."""
         return self._producer.partitions_for(self.name)
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<BlockingTopic {self._records!r}>"

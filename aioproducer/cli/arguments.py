@@ -19,6 +19,7 @@ from aioproducer.config._option_names import kafka_name, python_name, reason_to_
 from aioproducer.config._problems import placed
 from aioproducer.config._properties_file import Property, read_properties
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._cleared_frames import clears_frames
 
 SERVERS_VARIABLE: Final = "AIOPRODUCER_BOOTSTRAP_SERVERS"
 LOCAL: Final = "127.0.0.1:9092"
@@ -148,6 +149,7 @@ def _is_of_connections(name: str) -> bool:
     return spelled.startswith(_OF_CONNECTIONS) or bool(get_close_matches(spelled, _OF_CONNECTIONS, n=1, cutoff=0.9))
 
 
+@clears_frames
 def file_properties(path: str | None) -> FileProperties:
     """Return the properties of `--config`; a file that cannot be read is a usage error."""
     try:
@@ -156,6 +158,7 @@ def file_properties(path: str | None) -> FileProperties:
         usage_error(str(error))
 
 
+@clears_frames
 def connection_config(bootstrap_server: str | None, config_file: str | None, *, client_id: str) -> ProducerConfig:
     """Return the configuration of a command that only connects; anything wrong is a usage error."""
     properties = file_properties(config_file)

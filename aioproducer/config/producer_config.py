@@ -15,6 +15,7 @@ from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._network.addresses import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
+from aioproducer._shown_values import in_any_state
 from aioproducer.config import _rules as rules
 from aioproducer.config import _text_options as texts
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl, parse_bootstrap_servers
@@ -60,6 +61,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._cleared_frames import clears_frames_of
 from aioproducer.security._tokens import check_token_provider
 from aioproducer.serializers import SerializerArgument
 
@@ -68,6 +70,7 @@ _AS_THEY_ARE: Final = object()
 _DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
 
+@clears_frames_of("__init__", "of", "from_kafka_properties", "from_properties_file", "from_environment", "replace")
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ProducerConfig(Presets):
     """The configuration of one producer: checked, complete, immutable.
@@ -425,9 +428,8 @@ class ProducerConfig(Presets):
 
     def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
         named = in_python_spelling(options, option_kinds())
-        bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        self._put("bootstrap", bootstrap)
-        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in bootstrap))
+        self._put("bootstrap", parse_bootstrap_servers(bootstrap_servers))
+        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in self.bootstrap))
         for name, value in texts.accept_all(option_kinds(), named, option_defaults()).items():
             self._put(name, value)
             if name in named and getattr(option_kinds()[name], "is_secret", False):
@@ -558,15 +560,15 @@ class ProducerConfig(Presets):
     @property
     def times_transactions_out_early(self) -> bool:
         """Whether brokers are told, on purpose, to abort transactions before their records are given up."""
-        was_given = {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys()
-        return (
-            self.transactional_id is not None and was_given and self.transaction_timeout_ms < self.delivery_timeout_ms
-        )
+        if self.transactional_id is None or not {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys():
+            return False
+        return self.transaction_timeout_ms < self.delivery_timeout_ms
 
     def name_client(self) -> str:
         """Return `client_id`, or the next number of the process's series: `producer-1`."""
         return self.client_id or f"producer-{next(self._client_numbers)}"
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show what was given; the rest are defaults."""
         options = "".join(f", {name}={value!r}" for name, value in self.given.items())

@@ -11,6 +11,7 @@ from aioproducer.config._security_types import PasswordArgument, TlsContextArgum
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.serializers import SerializerArgument
 
 
@@ -135,6 +136,7 @@ class Presets:
     __slots__ = ()
 
     @classmethod
+    @clears_frames
     def low_latency(cls, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration whose records leave at once, also those that no one awaits.
 
@@ -148,11 +150,13 @@ class Presets:
         return cls._preset(LOW_LATENCY, bootstrap_servers, options)
 
     @classmethod
+    @clears_frames
     def throughput(cls, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with few, large, compressed batches; arguments and errors as `low_latency`."""
         return cls._preset(THROUGHPUT, bootstrap_servers, options)
 
     @classmethod
+    @clears_frames
     def durable(cls, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration that rides out long outages; arguments and errors as `low_latency`.
 

@@ -138,10 +138,30 @@ class KeyStore:
         return _pkcs12_key(content, password, origin, option=store_option)
 
 
+_CERTIFICATE: Final = ("a certificate", "openssl x509 -inform DER -in FILE -out FILE.pem")
+_KEY: Final = ("a private key", "openssl pkey -inform DER -in FILE -out FILE.pem")
+_PKCS7: Final = ("a list of certificates (PKCS7)", "openssl pkcs7 -inform DER -in FILE -print_certs -out FILE.pem")
+_OTHER_DER: Final = {
+    b"\x30": _CERTIFICATE,
+    b"\x02\x01\x00": _KEY,
+    b"\x02\x01\x01": _KEY,  # of an elliptic curve
+    b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02": _PKCS7,
+}
+"""Beginning of the content of the outermost element -> what it is, and what converts it; PKCS12 has version 3."""
+
+
+def _other_der(content: bytes) -> tuple[str, str] | None:
+    size = content[1] if len(content) > 1 else 0
+    inner = content[2 + (size & 0x7F if size & 0x80 else 0) :]
+    return next((what for beginning, what in _OTHER_DER.items() if inner.startswith(beginning)), None)
+
+
 def _kind_of(content: bytes, origin: Origin) -> str:
     if not content:
         refuse(origin, "the file is empty")
     kind = "JKS" if content.startswith(_JKS_MAGIC) else "PKCS12" if content.startswith(_DER) else "PEM"
+    if kind == "PKCS12" and (what := _other_der(content)):
+        refuse(origin, f"it is {what[0]} in DER, and must be PEM or PKCS12: convert it with {what[1]}")
     if kind == "PEM" and b"-----BEGIN " not in content:
         refuse(origin, f"it is neither PEM nor PKCS12 nor JKS: it begins with {content[:4].hex(' ')}")
     return kind

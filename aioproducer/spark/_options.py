@@ -17,6 +17,7 @@ from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import check_readable
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.spark._decision_record import SinkIds
 from aioproducer.spark._offsets import EARLIEST, OffsetsChoice
 from aioproducer.spark._record_parts import RowShape
@@ -183,6 +184,7 @@ class SinkOptions:
     """Columns of the row groups that the rows name, which the tasks of `aioproducer load` read."""
 
     @classmethod
+    @clears_frames
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
         """Return the options of a write.
 
@@ -384,6 +386,7 @@ class SourceOptions:
     includes_headers: bool
 
     @classmethod
+    @clears_frames
     def parse(cls, given: Mapping[str, str], *, is_stream: bool | None) -> "SourceOptions":
         """Return the options of a read; a stream begins at the latest offset unless told otherwise, as Spark's own.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization as forms
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs12
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs7, pkcs12
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.security._stores import KeyStore, TrustStore
@@ -43,6 +43,13 @@ def java_truststore(password: str = CANARY) -> bytes:
     authority = x509.load_pem_x509_certificate(ROOT.certificate.encode())
     return pkcs12.serialize_java_truststore(
         [pkcs12.PKCS12Certificate(authority, b"ca")], forms.BestAvailableEncryption(password.encode())
+    )
+
+
+def der(pem: str) -> bytes:
+    """Return the first block of a PEM text."""
+    return ssl.PEM_cert_to_DER_cert(
+        "\n".join(["-----BEGIN CERTIFICATE-----", *pem.split("-----")[2].split(), "-----END CERTIFICATE-----"])
     )
 
 
@@ -202,6 +209,19 @@ def test_truststore_that_is_no_file_is_refused(tmp_path: Path) -> None:
         ("", "the file is empty"),
         ("bootstrap.servers", "it is neither PEM nor PKCS12 nor JKS: it begins with 62 6f 6f 74"),
         (b"\x30\x82garbage", "the PKCS12 store is damaged"),
+        (b"\x30", "the PKCS12 store is damaged"),
+        (
+            der(CLIENT.chain),
+            "it is a certificate in DER, and must be PEM or PKCS12: convert it with openssl x509",
+        ),
+        (
+            der(CLIENT.key),
+            "it is a private key in DER, and must be PEM or PKCS12: convert it with openssl pkey",
+        ),
+        (
+            pkcs7.serialize_certificates(x509.load_pem_x509_certificates(CLIENT.chain.encode()), forms.Encoding.DER),
+            "it is a list of certificates (PKCS7) in DER, and must be PEM or PKCS12: convert it with openssl pkcs7",
+        ),
         (b"\xfe\xed\xfe\xed" + bytes(40), "the JKS store is damaged: version 0 is not known"),
         ((GOLDEN / "trust.jks").read_bytes()[:100], "the JKS store is damaged: it ends too early"),
         ((GOLDEN / "key.jks").read_bytes(), "it has no trusted certificate: it holds 1 private key"),

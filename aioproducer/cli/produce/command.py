@@ -30,6 +30,7 @@ from aioproducer.cli.running import usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import MAX_PARTITION, check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 _SETUP_TIMEOUT = "socket.connection.setup.timeout"
 
@@ -210,6 +211,7 @@ def _argument_problems(settings: FeedSettings, drain_timeout_s: float) -> Iterat
         yield f"--drain-timeout {drain_timeout_s:g}: must be 0 or more seconds"
 
 
+@clears_frames
 def _config(
     bootstrap_server: str,
     given: Mapping[str, str],
