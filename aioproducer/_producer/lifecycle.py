@@ -129,7 +129,7 @@ class LifecycleMethods:
             topic_options=self._topic_options,
             loop=asyncio.get_running_loop(),
             client_id=self._lifecycle.name,
-            interceptors=InterceptorChain(self._config.interceptors, log),
+            interceptors=InterceptorChain.of_producer(self._config.interceptors, log),
             random=self._random,
             wall_clock=self._wall_clock,
             log=log,
