@@ -79,9 +79,9 @@ class MetricWindows:
         read: Callable[[], dict[Key, Totals]],
         forget_recent: Callable[[], object],
     ) -> None:
+        self._window_s = window_s
+        self._samples = samples
         self._length_s = window_s * samples
-        # Kafka takes the sample windows before the first value as empty: no rate of some values in a millisecond.
-        self._least_s = max(window_s * (samples - 1), _SHORTEST_S)
         self._interval_s = max(window_s / _MARKS, _SHORTEST_S)
         self._read = read
         self._forget_recent = forget_recent
@@ -108,7 +108,12 @@ class MetricWindows:
         """Return the window that ends now."""
         marks, now = tuple(self._marks), min(now, self._ended_at)
         if not marks:
-            return Window(Mark(now, {}), (), self._least_s)
+            return Window(Mark(now, {}), (), self._elapsed_s(0.0))
         first = max((index for index, mark in enumerate(marks) if mark.at <= now - self._length_s), default=0)
         begin, later = marks[first], marks[first + 1 :]
-        return Window(begin, later, max(now - begin.at, self._least_s))
+        return Window(begin, later, self._elapsed_s(now - begin.at))
+
+    def _elapsed_s(self, passed_s: float) -> float:
+        """Return what rates are divided by: with empty sample windows before the first, as Rate.windowSize in Kafka."""
+        missing = max(self._samples - 1 - int(passed_s / self._window_s), 0)
+        return max(passed_s + missing * self._window_s, _SHORTEST_S)

@@ -149,6 +149,20 @@ def test_windows_have_kafkas_options(option: str) -> None:
         ProducerConfig(bootstrap_servers="h:1", **{option: 0})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("passed_s, elapsed_s", [(0, 30), (13, 43), (31, 31), (60, 60), (3_600, 60)])
+def test_rate_is_divided_by_what_kafka_divides_by(passed_s: float, elapsed_s: float) -> None:
+    """As its own producer does, with 100 records that were sent within 13 seconds: 2.3 per second."""
+    sent = 0.0
+    windows = MetricWindows(30, 2, read=lambda: {"": array("d", [sent])}, forget_recent=lambda: None)
+    next_at = windows.mark(0.0)
+    while next_at <= passed_s:
+        sent = next_at
+        next_at = windows.mark(next_at)
+
+    sent = passed_s
+    assert windows.until(passed_s).rate("", 0, sent) == pytest.approx(min(passed_s, 60) / elapsed_s)
+
+
 def test_windows_keep_few_readings() -> None:
     """Whatever the time between them: a loop may be late."""
     total = 0.0

@@ -66,7 +66,7 @@ DURATIONS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 
 
 _PARENT: Final = "traceparent"
 _MAX_KNOWN: Final = 10_000  # topics, and partitions, whose attributes are kept
-_SUPPRESSED: Final = (_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation")  # the SDK sets one, users both
+_SUPPRESSED_BY_HAND: Final = "suppress_instrumentation"  # the SDK's exporters set the other key alone
 
 
 class _Topic:
@@ -114,25 +114,16 @@ class _Bulk:
     """One `send_many` or `send_arrow`: its span ends with the last of its records."""
 
     __slots__ = (
-        "began",
-        "contents",
-        "context",
-        "error_type",
-        "failed",
-        "is_given",
-        "left",
-        "links",
-        "owner",
-        "places",
-        "records",
-        "span",
-        "topic",
-    )  # fmt: skip
+        *("began", "contents", "context", "error_type", "failed", "injected", "is_given", "left", "links", "on_end"),
+        *("owner", "places", "records", "span", "topic"),
+    )
 
     def __init__(self, owner: OpenTelemetryInterceptor, topic: str, context: Context) -> None:
         self.owner = owner
         self.topic = topic
         self.context = context  # of the call
+        self.on_end = partial(owner._end_in, self)  # noqa: SLF001  # its own records end there
+        self.injected: Headers | None = None  # by which all records get the context of the span
         self.began = _Began()
         self.span: Span | None = None  # begins when its kind is known
         self.links: list[Link] = []  # until then
@@ -143,7 +134,10 @@ class _Bulk:
         self.is_given = False  # the call has returned: no more records follow
 
     def add(self, contents: _Attributes) -> None:
-        self.contents = contents if not self.records else dict(self.contents.items() & contents.items())
+        if not self.records:
+            self.contents = contents
+        elif self.contents and self.contents != contents:
+            self.contents = dict(self.contents.items() & contents.items())
         self.records += 1
         self.left += 1
 
@@ -241,10 +235,10 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         given = _context_in(record.headers) if record.headers else None
         for bulk in _BULKS.get():
             if bulk.owner is self and not bulk.is_given:
-                return WatchedRecord(self._take_in(bulk, record, given), partial(self._end_in, bulk))
+                return WatchedRecord(self._take_in(bulk, record, given), bulk.on_end)
         began = _Began()
         span = self._begin(record, given, current=current, began=began)
-        watched = record if given is not None else _with_context(record, span, current)
+        watched = record if given is not None else _with(record, _injected(span, current))
         return WatchedRecord(watched, partial(self._end, span, began))
 
     @contextmanager
@@ -291,7 +285,7 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         self, bulk: _Bulk, where: TopicPartition, _metadata: RecordMetadata | None, error: Exception | None
     ) -> None:
         place = self._place_of(*where)
-        if len(bulk.places) <= 1:
+        if where not in bulk.places and len(bulk.places) <= 1:
             bulk.places.add(where)
         if error is None:
             self._count_delivered(place)
@@ -372,11 +366,13 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
                 bulk.link(Link(link.context, contents))
             return record
         if not self._with_create_spans:
-            return _with_context(record, self._send_span(bulk, SpanKind.PRODUCER), bulk.context)
+            if bulk.injected is None:
+                bulk.injected = _injected(self._send_span(bulk, SpanKind.PRODUCER), bulk.context)
+            return _with(record, bulk.injected)
         span = self._create_span(record, bulk.context, contents)
         bulk.link(Link(span.get_span_context(), contents))
         span.end()
-        return _with_context(record, span, bulk.context)
+        return _with(record, _injected(span, bulk.context))
 
     def _send_span(self, bulk: _Bulk, kind: SpanKind) -> Span:
         """Return the span of a bulk, which begins with a kind: PRODUCER if a record gets its context."""
@@ -430,7 +426,7 @@ def _check_provider(name: str, provider: object, method: str) -> None:
 
 
 def _is_suppressed(context: Context) -> bool:
-    return any(context.get(key) for key in _SUPPRESSED)
+    return bool(context.get(_SUPPRESS_INSTRUMENTATION_KEY) or context.get(_SUPPRESSED_BY_HAND))
 
 
 def _type_of(error: Exception) -> str:
@@ -454,9 +450,14 @@ def _context_in(headers: Headers) -> list[Link] | None:
     return [] if _PARENT in carrier else None
 
 
-def _with_context(record: ProducerRecord, span: Span, current: Context) -> ProducerRecord:
+def _injected(span: Span, current: Context) -> Headers:
+    """Return the headers with a span's context; empty without an SDK, or with a propagator that injects nothing."""
     added: list[tuple[str, bytes]] = []
     propagate.inject(added, trace.set_span_in_context(span, current), _CARRIER)
+    return tuple(added)
+
+
+def _with(record: ProducerRecord, added: Headers) -> ProducerRecord:
     return with_headers(record, (*record.headers, *added)) if added else record
 
 
