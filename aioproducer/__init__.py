@@ -85,7 +85,14 @@ from aioproducer.partitioners import (
     RoundRobinPartitioner,
     partition_for_key,
 )
-from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    TopicPartition,
+    WatchedRecord,
+)
 from aioproducer.serializers import (
     AsyncSerializer,
     BytesSerializer,
@@ -188,6 +195,7 @@ __all__ = [
     "VoidSerializer",
     "WaitReason",
     "Waiting",
+    "WatchedRecord",
     "WrongListenerError",
     "__version__",
     "partition_for_key",

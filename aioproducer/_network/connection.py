@@ -208,6 +208,11 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._stream.send(request, pieces, now)
         self._watch(now + self._look_again_s)
 
+    def count_in(self, context: NetworkContext) -> None:
+        """Count from now on in the counters of another context, otherwise the same."""
+        self._context = context
+        self._stream.count_in(context)
+
     def withdraw(self, request: OutgoingRequest) -> None:
         """Do not send a request that nothing waits for any more. Here it is too late: its bytes are on their way."""
 
@@ -331,10 +336,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         counters = self._context.counters
         self._oldest_since = self._last_used = now
         self.answers += 1
-        counters.responses += 1
-        latency_s = now - request.sent_at
-        counters.request_latency_s += latency_s
-        counters.request_latency_max_s = max(counters.request_latency_max_s, latency_s)
+        counters.note_response(now - request.sent_at, is_produce=request.api_key == PRODUCE.key)
         try:
             if not self._stream.has_left(request):
                 # The pool would get the memory back while the transport still sends it.

@@ -178,10 +178,12 @@ class NodeConnection:
 
     def become(self, node: Node) -> None:
         """Let the connection to a bootstrap address be that of the node that listens there."""
-        self._context.counters_by_node.move(self.node.id, node.id)
         self.node, self.host = node, node.host
+        # What was counted until now stays in the row of the address: a total never falls.
+        self._context = replace(self._context, counters=self._context.counters_by_node.of(node.id))
         if self.connection is not None:
             self.connection.label = label_of(node)
+            self.connection.count_in(self._context)
 
     def retire(self) -> None:
         """Make no further attempt, and close when no request is in flight."""

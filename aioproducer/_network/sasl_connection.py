@@ -341,8 +341,7 @@ class SaslConnection(BrokerConnection):
         else:
             self._look_at = self._expires_at = math.inf
         if self._is_session_open:
-            counters.reauthentications += 1
-            counters.reauthentication_latency_s += now - self._began_at
+            counters.note_reauthentication(now - self._began_at)
             self._context.log.debug("reauthenticated", broker=self.label, lifetime_ms=session.lifetime_ms)
             return
         counters.authentications += 1

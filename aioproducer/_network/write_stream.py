@@ -76,10 +76,13 @@ class WriteStream:
     def unwritten(self) -> int:
         return len(self._unwritten)
 
+    def count_in(self, context: NetworkContext) -> None:
+        self._context = context
+
     def send(self, request: OutgoingRequest, pieces: list[Buffer], now: float) -> None:
         size = sum(map(len, pieces))
         self._handed += size
-        self._context.counters.bytes_out += size
+        self._context.counters.note_request(size)
         request.end = self._handed
         if not request.expects_response:
             self._queue(request, now)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._producer.metric_windows import MetricWindows
     from aioproducer._producer.metrics_push import MetricsPush
     from aioproducer._producer.record_hooks import UsedSerializers
     from aioproducer.cluster import Cluster
@@ -79,6 +80,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.record_hooks = parts.record_hooks
         self._producer_ids = parts.producer_ids
         self.metrics_push: MetricsPush | None = None  # given before the start, if wanted
+        self.windows: MetricWindows  # given before the start
         self._supervisor = Supervisor(lifecycle.name, self.fail)
         self.metadata.on_update(self._cluster_changed)
         self.metadata.on_refusal(self._client_refused)
@@ -96,6 +98,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.client.start(self.loop)
         self.started_at_ms = self.appender.wall_clock_ms()
         await self.client.prepare()
+        self._read_totals(self.loop.time())
         self._start_tasks()
         if wait:
             deadline = self.loop.time() + self._config.max_block_ms / 1000
@@ -112,6 +115,10 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.lifecycle.move_to(ProducerState.RUNNING)
         self.record_hooks.started(self.lifecycle.name)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
+
+    def _read_totals(self, now: float) -> None:
+        """Read the totals for the window of the metrics, now and again."""
+        self.timers.schedule(self.windows.mark(now), self._read_totals)
 
     def _start_tasks(self) -> None:
         jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
@@ -143,6 +150,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             self.metadata_waits.wake_all()
             await self.client.close()
             await self._supervisor.stop()
+            self.windows.end(self.loop.time())
             self.record_hooks.close()
             await self.serializers.close(self.max_block_s)
             # Last: a close that is cancelled before this must leave the failures to the next close.

@@ -213,9 +213,7 @@ REASONS: Final[Mapping[str, str]] = {
     "metadata_cluster_check_enable": "it is not supported in this version",
     "metadata_recovery_strategy": "the producer always bootstraps again, as Kafka's default does",
     "metric_reporters": _METRICS,
-    "metrics_num_samples": _METRICS,
-    "metrics_recording_level": _METRICS,
-    "metrics_sample_window_ms": _METRICS,
+    "metrics_recording_level": "all metrics are recorded, as with INFO",
     "sasl_client_callback_handler_class": _HANDLER,
     "sasl_kerberos_kinit_cmd": _KINIT,
     "sasl_oauthbearer_extensions": (

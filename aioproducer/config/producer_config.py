@@ -366,15 +366,13 @@ class ProducerConfig(Presets):
     """How long a token provider may take to read, in ms."""
 
     sasl_login_retry_backoff_ms: Annotated[int, IntOption(0, INT64_MAX)] = 100
-    """The wait before a token is fetched again after a failure, or because brokers refuse it, in ms. Grows as
-    `retry_backoff_ms` does."""
+    """The wait in ms before a token is fetched again: after a failure, or if refused. Grows as `retry_backoff_ms`."""
 
     sasl_login_retry_backoff_max_ms: Annotated[int, IntOption(0, INT64_MAX)] = 10_000
     """The longest such wait, in ms; also the longest between two connections while a broker refuses the credentials."""
 
     allow_plaintext_credentials: Annotated[bool, BoolOption()] = False
-    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, where everyone on the way can read password or token.
-    Not an option of Kafka."""
+    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, readable by all on the way. Not an option of Kafka."""
 
     client_dns_lookup: Annotated[str, EnumOption(_DNS_LOOKUPS)] = _DNS_LOOKUPS[0]
     """The names that are connected to. All addresses of a name are tried, of both families, each started 250 ms after
@@ -398,10 +396,15 @@ class ProducerConfig(Presets):
     `"10.0.0.*:9092"`; with none, all are allowed. Bootstrap servers always are. Not an option of Kafka."""
 
     enable_metrics_push: Annotated[bool, BoolOption()] = False
-    """Push metrics to a broker that asks for them (KIP-714): those that the cluster's operators have subscribed to, as
-    `client-metrics` resources say. Needs the extra `telemetry`. Kafka's default is true. Here it is off, since
-    metrics name topics to people who do not run the application, and since a broker answers a connection's requests in
-    order: records wait behind a push that its plug-in is slow to take."""
+    """Push metrics to a broker that asks for them (KIP-714), as the cluster's `client-metrics` resources say. Needs the
+    extra `telemetry`. Kafka's default is true. Here it is off, since metrics name topics to people who do not run the
+    application, and since records wait behind a push that a broker's plug-in is slow to take."""
+
+    metrics_num_samples: Annotated[int, IntOption(1)] = 2
+    """How many sample windows Kafka's `-avg`, `-max` and `-rate` metrics are of: by default, the last minute."""
+
+    metrics_sample_window_ms: Annotated[int, IntOption(1)] = 30_000
+    """Length of one sample window, in ms."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
@@ -533,9 +536,8 @@ class ProducerConfig(Presets):
     def json_schema(cls) -> dict[str, object]:
         """Return a JSON Schema (draft 2020-12) of the documents that `from_kafka_properties` takes.
 
-        It has the names in Python's spelling, types, ranges, defaults and texts of the options, and marks secrets as
-        `writeOnly`. Options that only Python objects can be, such as `ssl_context`, are not in it; how options go
-        together is checked by the constructor alone.
+        It has names in Python's spelling, types, ranges, defaults and texts, and marks secrets as `writeOnly`. It lacks
+        options that only Python objects can be, such as `ssl_context`, and the rules of options that go together.
         """
         from aioproducer.config._json_schema import schema_of  # noqa: PLC0415  # rarely used
 
@@ -560,9 +562,9 @@ class ProducerConfig(Presets):
     @property
     def times_transactions_out_early(self) -> bool:
         """Whether brokers are told, on purpose, to abort transactions before their records are given up."""
-        if self.transactional_id is None or not {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys():
-            return False
-        return self.transaction_timeout_ms < self.delivery_timeout_ms
+        was_given = {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys()
+        is_early = self.transaction_timeout_ms < self.delivery_timeout_ms
+        return self.transactional_id is not None and was_given and is_early
 
     def name_client(self) -> str:
         """Return `client_id`, or the next number of the process's series: `producer-1`."""

@@ -105,6 +105,8 @@ class ProducerOptions(TypedDict, total=False):
     address_map: Mapping[str, str] | Callable[[str], str | None] | None
     allowed_brokers: str | Sequence[str] | None
     enable_metrics_push: bool
+    metrics_num_samples: int
+    metrics_sample_window_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
 
