@@ -84,3 +84,4 @@ class OutgoingRequest:
     expects_response: bool = True  # False for Produce with acks=0
     sent_at: float = 0.0  # monotonic seconds of the hand-over to the transport, set by the connection
     end: int = 0  # position of the request's end in the stream of bytes, set by the connection
+    size: int = 0  # bytes behind the field with the frame's size, set by the connection
