@@ -1,4 +1,4 @@
-"""Requests at whose size brokers close their connection again and again, as a service does that takes no larger ones."""
+"""Requests at whose size brokers close their connection again and again, as a service with a limit does."""
 
 from __future__ import annotations
 

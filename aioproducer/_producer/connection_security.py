@@ -80,6 +80,7 @@ def _tls_reloader(config: ProducerConfig, log: EventLog) -> TlsReloader:
         keystore_type=config.ssl_keystore_type,
         keystore_key=config.ssl_keystore_key,
         keystore_certificate_chain=config.ssl_keystore_certificate_chain,
+        key_location=config.ssl_key_location,
         keystore_password=config.ssl_keystore_password,
         key_password=config.ssl_key_password,
     )
