@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from aioproducer._logs import event_log
 from aioproducer._network.context import ClusterAccess, ConnectionSecurity
 from aioproducer._network.kerberos import KerberosSettings, TicketCache, TicketSource
+from aioproducer._network.proxy_socket import opens_through
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
 from aioproducer._producer.component_settings import network_settings
 from aioproducer.config._jaas import MECHANISMS, parse_jaas
 from aioproducer.config._security_rules import SASL_PROTOCOLS, is_jaas_read_later, jaas_of
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._tokens import provider_through
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from aioproducer._network.tls_reloader import TlsReloader
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.config import ProducerConfig
+    from aioproducer.security import TokenProvider
 
 
 def cluster_access(config: ProducerConfig) -> ClusterAccess:
@@ -98,7 +101,7 @@ def _sasl_client(
     tokens = None
     if config.sasl_token_provider is not None:
         tokens = TokenCache(
-            config.sasl_token_provider,
+            _routed_provider(config, config.sasl_token_provider),
             _token_settings(config),
             loop,
             wall_clock=time.time if wall_clock is None else lambda: wall_clock() / 1000,  # noqa: TID251  # as brokers
@@ -111,6 +114,12 @@ def _sasl_client(
     read_again = partial(_settings_of_jaas, config) if is_jaas_read_later(config) else None
     settings = _sasl_settings(config) if read_again is None else _settings(config, "", None)
     return SaslClient(settings, loop, tokens=tokens, tickets=tickets, read_again=read_again)
+
+
+def _routed_provider(config: ProducerConfig, provider: TokenProvider) -> TokenProvider:
+    """Return the provider with an endpoint that is asked through `proxy_url`, as brokers are connected to."""
+    proxy = network_settings(config).routes.proxy
+    return provider if proxy is None else provider_through(provider, opens_through(proxy))
 
 
 def _settings_of_jaas(config: ProducerConfig) -> SaslSettings:

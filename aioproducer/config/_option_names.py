@@ -92,7 +92,7 @@ def _level_options(given: Mapping[str, object]) -> str:
 ALIASES: Final[Mapping[str, str]] = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
 """Kafka's names of options that have another name here."""
 
-_PEM_FILES: Final = "one file in PEM with the private key and then the certificates, or with ssl_key_location for the key"
+_PEM_FILES: Final = "one file in PEM with the private key and then the certificates, or beside ssl_key_location"
 
 REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     # librdkafka

@@ -129,7 +129,7 @@ class KeyStore:
         content = _read_file(origin)
         kind = _kind_of(content, origin)
         if self.key_location is not None:
-            return self._with_key_file(content, kind, Origin("ssl_key_location", self.key_location), key_option)
+            return self._with_key_file(content, Origin("ssl_key_location", self.key_location), key_option)
         if kind == "PEM":
             # Java takes no store password for PEM; as the key's it can only be meant well.
             password = self.password if self.key_password is None else self.key_password
@@ -140,9 +140,9 @@ class KeyStore:
         password = self.key_password if self.password is None else self.password
         return _pkcs12_key(content, password, origin, option=store_option)
 
-
-    def _with_key_file(self, content: bytes, kind: str, key_origin: Origin, password_option: str) -> KeyEntry:
+    def _with_key_file(self, content: bytes, key_origin: Origin, password_option: str) -> KeyEntry:
         origin = self.origin
+        kind = _kind_of(content, origin)
         if kind != "PEM":
             refuse(origin, f"it is {kind}, with a key of its own: leave out ssl_key_location", option=key_origin.option)
         key = _read_file(key_origin)
