@@ -38,7 +38,19 @@ ConfigFile: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+TokenProviderName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--token-provider",
+        metavar="MODULE:OBJECT",
+        help="Tokens for OAUTHBEARER: an object with async def token(), or a class or function that makes one; or "
+        "ClientCredentials, JwtBearer or MskIam. Arguments follow in the same text: 'MskIam region=eu-central-1'; a "
+        "secret is client_secret=env:VARIABLE or file:PATH.",
+        show_default=False,
+    ),
+]
 
+_PROVIDER: Final = "sasl.token.provider"
 _SERVERS: Final = "bootstrap.servers"
 _OF_CONNECTIONS: Final = (
     "address.map",
@@ -125,13 +137,28 @@ def file_properties(path: str | None) -> FileProperties:
         usage_error(str(error))
 
 
-def connection_config(bootstrap_server: str | None, config_file: str | None, *, client_id: str) -> ProducerConfig:
+def provider_properties(token_provider: str | None) -> dict[str, object]:
+    """Return the property that `--token-provider` gives, if any; one that cannot be had is a usage error."""
+    if token_provider is None:
+        return {}
+    from aioproducer.security._named_providers import named_provider  # noqa: PLC0415  # only then
+
+    try:
+        return {_PROVIDER: named_provider(token_provider)}
+    except ConfigurationError as error:
+        usage_error(f"--token-provider: {error}")
+
+
+def connection_config(
+    bootstrap_server: str | None, config_file: str | None, *, client_id: str, token_provider: str | None = None
+) -> ProducerConfig:
     """Return the configuration of a command that only connects; anything wrong is a usage error."""
     properties = file_properties(config_file)
     servers = properties.servers(bootstrap_server)
+    provided = provider_properties(token_provider)
     try:
         return ProducerConfig.from_kafka_properties(
-            {_SERVERS: servers, "client.id": client_id, **properties.of_connections}
+            {_SERVERS: servers, "client.id": client_id, **properties.of_connections, **provided}
         )
     except ConfigurationError as error:
         usage_error(properties.located(error, besides=() if bootstrap_server is None else (_SERVERS,)))

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import structlog
 import typer
 
-from aioproducer.cli.arguments import LOCAL, SERVERS_VARIABLE, ConfigFile, connection_config
+from aioproducer.cli.arguments import LOCAL, SERVERS_VARIABLE, ConfigFile, TokenProviderName, connection_config
 from aioproducer.cli.broker_check import CLIENT_ID, BrokerCheck, Step
 from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, discard
 from aioproducer.cli.running import run_until_signal
@@ -30,6 +30,7 @@ def diagnose(
         ),
     ] = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per step.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each step.")] = 5.0,
 ) -> None:
@@ -40,7 +41,7 @@ def diagnose(
 
     Exit code 0: all brokers can be used. 1: a step failed. 2: invalid usage. 130: Ctrl-C.
     """
-    settings = connection_config(server, config, client_id=CLIENT_ID)
+    settings = connection_config(server, config, client_id=CLIENT_ID, token_provider=token_provider)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the steps say it all
     printed = Printed(as_json=as_json)
     code = EXIT_INTERRUPTED

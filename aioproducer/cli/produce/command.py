@@ -13,7 +13,15 @@ import structlog
 import typer
 
 from aioproducer._threads.installed_uvloop import installed_uvloop
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, FileProperties, file_properties, text_of
+from aioproducer.cli.arguments import (
+    BootstrapServer,
+    ConfigFile,
+    FileProperties,
+    TokenProviderName,
+    file_properties,
+    provider_properties,
+    text_of,
+)
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.process import tell
 from aioproducer.cli.produce.input import Format, find_inputs
@@ -45,6 +53,7 @@ def produce(
     ] = None,
     bootstrap_server: BootstrapServer = None,
     config_file: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     input_format: Annotated[
         Format,
         typer.Option(
@@ -144,7 +153,8 @@ def produce(
     elif transactional_id is not None:
         problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
     given = {**file.besides([*given, _TRANSACTIONAL_ID]), **given}
-    config = _config(file.servers(bootstrap_server), given, defaults, file=file, problems=problems)
+    provided = provider_properties(token_provider)
+    config = _config(file.servers(bootstrap_server), given, {**defaults, **provided}, file=file, problems=problems)
     if config is None or problems:
         usage_error(problems)
     listener = listener_of(inspect)
@@ -205,7 +215,7 @@ def _argument_problems(settings: FeedSettings, drain_timeout_s: float) -> Iterat
 def _config(
     bootstrap_server: str,
     given: Mapping[str, str],
-    defaults: Mapping[str, str],
+    defaults: Mapping[str, object],
     *,
     file: FileProperties,
     problems: list[str],
