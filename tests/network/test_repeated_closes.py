@@ -42,7 +42,7 @@ def test_row_ends_when_a_request_as_large_is_answered() -> None:
     assert closes.lost(BROKER, 1_000) is None
 
 
-def test_close_under_a_smaller_request_than_answered_begins_again() -> None:
+def test_close_under_an_answered_size_begins_again() -> None:
     """Three restarts of a broker, with months between them, are not its limit."""
     closes = RepeatedCloses()
     for size in (900_000, 20_000, 15_000):

@@ -87,7 +87,7 @@ async def test_endpoint_is_asked_through_the_proxy_of_the_environment(
     assert "Proxy-Authorization" not in endpoint.heard[0][1]
 
 
-async def test_jwt_bearer_is_asked_through_the_proxy_of_the_environment(
+async def test_jwt_bearer_takes_the_proxy_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = tmp_path / "key.pem"
