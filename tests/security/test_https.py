@@ -87,9 +87,7 @@ async def test_endpoint_is_asked_through_the_proxy_of_the_environment(
     assert "Proxy-Authorization" not in endpoint.heard[0][1]
 
 
-async def test_jwt_bearer_takes_the_proxy_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jwt_bearer_takes_the_proxy_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "key.pem"
     key.write_text(AUTHORITY.issue("client").key, "ascii")
     context = ssl.create_default_context(cadata=AUTHORITY.certificate)

@@ -10,7 +10,7 @@ from aioproducer.cli.arguments import (
     ConfigFile,
     TokenProviderName,
     file_properties,
-    provider_properties,
+    tell_ignored,
 )
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.load.settings import OWN_PROPERTIES, LoadSettings
@@ -94,13 +94,14 @@ def load(  # one for each argument
     4: with --exactly-once: decided, but not finished, or perhaps decided; txn resolve finishes it.
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP.
     """
-    file = file_properties(config_file)
+    file = file_properties(config_file, token_provider)
+    tell_ignored(file)
     settings = LoadSettings(
         paths=paths or [],
         topic=topic,
         bootstrap_server=file.servers(bootstrap_server),
         file_properties=file.besides(OWN_PROPERTIES),
-        provided=provider_properties(token_provider),
+        provided=file.provided,
         key=key,
         value=value,
         is_json=as_json,

@@ -19,7 +19,7 @@ from aioproducer.cli.arguments import (
     FileProperties,
     TokenProviderName,
     file_properties,
-    provider_properties,
+    tell_ignored,
     text_of,
 )
 from aioproducer.cli.inspecting import InspectPort, listener_of
@@ -141,7 +141,7 @@ def produce(
     )
     problems += _argument_problems(settings, drain_timeout)
     given = _properties(properties or [], problems)
-    file = file_properties(config_file)
+    file = file_properties(config_file, token_provider)
     defaults = DEFAULT_PROPERTIES
     if transactional:
         default_id = file.all.get(_TRANSACTIONAL_ID, f"aioproducer-produce-{topic}")
@@ -153,10 +153,10 @@ def produce(
     elif transactional_id is not None:
         problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
     given = {**file.besides([*given, _TRANSACTIONAL_ID]), **given}
-    provided = provider_properties(token_provider)
-    config = _config(file.servers(bootstrap_server), given, {**defaults, **provided}, file=file, problems=problems)
+    config = _config(file.servers(bootstrap_server), given, {**defaults, **file.provided}, file=file, problems=problems)
     if config is None or problems:
         usage_error(problems)
+    tell_ignored(file)
     listener = listener_of(inspect)
     _show_logs(verbose=verbose)
     result, tally = _run(config, settings, drain_timeout, listener)
