@@ -146,11 +146,11 @@ class Page:
 
     async def run(self) -> None:
         names: dict[str, object] = {"__name__": PAGE.stem}
-        for above, code in code_blocks(PAGE):
-            self._code = code
+        for each in code_blocks(PAGE):
+            self._code = each.code
             for text, other in self._replaced.items():
                 self._code = self._code.replace(text, other)
-            lines = "\n" * above + self._code
+            lines = "\n" * each.above + self._code
             block = compile(lines, PAGE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
             running = eval(block, names)
             if inspect.isawaitable(running):
