@@ -26,6 +26,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from aioproducer._native.unraisable import report_unraisable
+from aioproducer._network.repeated_closes import CLOSES_THAT_NAME
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._network.write_stream import WriteStream
 from aioproducer._protocol.api_versions import ApiVersions, handshake
@@ -283,11 +284,14 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every request, oldest first, then call `on_closed`."""
+        is_ours = self.error is not None  # this side has closed it
         self.close(self._reason_of_loss(exc))
-        error = cast("KafkaError", self.error)
         self._context.counters.connections_closed += 1
         lost = [*self._spoiled, *self._conversation.take_in_flight(), *self._stream.take_unwritten()]
         self._spoiled.clear()
+        if not is_ours:
+            self._name_size(lost)
+        error = cast("KafkaError", self.error)
         for request, end in self._ends_of_lost(sorted(lost, key=attrgetter("end")), error):
             self._lose(request, end)
         if not self.ready.done():
@@ -342,6 +346,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 # The pool would get the memory back while the transport still sends it.
                 raise ProtocolError("the broker answered a request before it had all of it")
             request.on_end(Answered(payload, now))
+            if request.api_key == PRODUCE.key:
+                self._context.repeated_closes.answered(self.label, request.size)
         except KafkaError:
             self._spoiled.append(request)
             raise
@@ -349,6 +355,24 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
         end = Lost(error)
         return [(request, end) for request in lost]
+
+    def _name_size(self, lost: list[OutgoingRequest]) -> None:
+        """Say so in the error if the broker closes connections under Produce requests of a certain size."""
+        sizes = [each.size for each in lost if each.api_key == PRODUCE.key and each.expects_response]
+        row = self._context.repeated_closes.lost(self.label, max(sizes)) if sizes else None
+        if row is None:
+            return
+        error = cast("KafkaError", self.error)
+        self.error = type(error)(f"{error}; {row}")
+        self.error.__cause__ = error.__cause__
+        if row.closes == CLOSES_THAT_NAME:
+            self._context.log.warning(
+                "request_closes_connection",
+                broker=self.label,
+                request_bytes=row.request_bytes,
+                closes=row.closes,
+                option="max_request_size",
+            )
 
     def _lose(self, request: OutgoingRequest, end: Lost) -> None:
         try:
@@ -382,7 +406,9 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         return lost
 
     def _is_unwelcome(self) -> bool:
-        return self._state is ConnectionState.READY and self.answers == 0 and self._conversation.in_flight > 0
+        if self._state is not ConnectionState.READY or self.answers or not self._conversation.in_flight:
+            return False
+        return not self._context.refusals.has_answered(self.label)
 
     def _close_if_drained(self) -> None:
         if self._retires_with is not None and not self.in_flight:

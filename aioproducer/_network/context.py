@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer._network.refusals import Refusals
+from aioproducer._network.repeated_closes import RepeatedCloses
 from aioproducer._network.routes import Routes
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
@@ -243,6 +244,7 @@ class NetworkContext:
     counters_by_node: NodeCounters = field(default_factory=NodeCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
     refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))
+    repeated_closes: RepeatedCloses = field(default_factory=RepeatedCloses)
     response_budget: ResponseBudget = field(default_factory=partial(ResponseBudget, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""

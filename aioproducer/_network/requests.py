@@ -85,3 +85,4 @@ class OutgoingRequest:
     sent_at: float = 0.0  # monotonic seconds of the hand-over to the transport, set by the connection
     name: str = "Produce"  # for errors
     end: int = 0  # position of the request's end in the stream of bytes, set by the connection
+    size: int = 0  # bytes behind the field with the frame's size, set by the connection

@@ -122,7 +122,7 @@ def _level_options(given: Mapping[str, object]) -> str:
 ALIASES: Final[Mapping[str, str]] = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
 """Kafka's names of options that have another name here."""
 
-_ONE_FILE: Final = "one file in PEM with the private key and then the certificates"
+_PEM_FILES: Final = "one file in PEM with the private key and then the certificates, or beside ssl_key_location"
 
 REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     # librdkafka
@@ -149,8 +149,7 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "sasl_mechanisms": ("sasl_mechanism", ""),
     "ssl_ca_location": ("ssl_truststore_location", ""),
     "ssl_ca_pem": ("ssl_truststore_certificates", ""),
-    "ssl_certificate_location": ("ssl_keystore_location", _ONE_FILE),
-    "ssl_key_location": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certificate_location": ("ssl_keystore_location", _PEM_FILES),
     "ssl_certificate_pem": ("ssl_keystore_certificate_chain", ""),
     "ssl_key_pem": ("ssl_keystore_key", ""),
     # aiokafka, kafka-python
@@ -160,8 +159,8 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "max_batch_size": ("batch_size", ""),
     "bootstrap_timeout_ms": ("max_block_ms", ""),
     "ssl_cafile": ("ssl_truststore_location", ""),
-    "ssl_certfile": ("ssl_keystore_location", _ONE_FILE),
-    "ssl_keyfile": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certfile": ("ssl_keystore_location", _PEM_FILES),
+    "ssl_keyfile": ("ssl_key_location", ""),
     "ssl_password": ("ssl_key_password", ""),
     "ssl_check_hostname": ("ssl_endpoint_identification_algorithm", '"" for False'),
     "ssl_ciphers": ("ssl_cipher_suites", ""),

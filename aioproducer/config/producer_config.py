@@ -198,16 +198,14 @@ class ProducerConfig(Presets):
 
     delivery_timeout_ms: Annotated[int, IntOption(1)] = 120_000
     """How long a record may take from the call to its acknowledgement, retries included, in ms.
-    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka.
-    The largest value is long enough for any linger."""
+    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka."""
 
     request_timeout_ms: Annotated[int, IntOption(1)] = 30_000
     """How long a broker may take to answer a request, in ms.
     Then its connection is closed, and its unanswered requests are sent again."""
 
     close_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 30_000
-    """How long leaving `async with` waits for what is not delivered yet, in ms.
-    Not an option of Kafka, where it is an argument of `close`."""
+    """How long leaving `async with` waits for what is not delivered yet, in ms. Not an option of Kafka."""
 
     exit_flush_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 1_000
     """How long the end of the program, or of a `multiprocessing` child, waits for the records of a `BlockingProducer`
@@ -234,8 +232,7 @@ class ProducerConfig(Presets):
     """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""
 
     connections_max_idle_ms: Annotated[int, IntOption(1, INT64_MAX)] = 540_000
-    """The time after which an unused connection is closed, in ms.
-    Below the brokers' own ten minutes, so that ours is the end that closes."""
+    """The time after which an unused connection is closed, in ms; below the brokers' own ten minutes."""
 
     send_buffer_bytes: Annotated[int, IntOption(-1)] = 131_072
     """The socket's send buffer, in bytes; -1 leaves it to the operating system."""
@@ -271,8 +268,12 @@ class ProducerConfig(Presets):
     """Instead of a file: the certificates to trust, as PEM text."""
 
     ssl_keystore_location: Annotated[str | None, FileName()] = None
-    """The file with this client's private key and certificate, for brokers that want one: PEM (the key, then the
-    certificate and its intermediates, in one file), PKCS12 or JKS."""
+    """The file with this client's certificate, for brokers that want one: PEM (the certificate and its intermediates,
+    and the private key unless that is in `ssl_key_location`), PKCS12 or JKS."""
+
+    ssl_key_location: Annotated[str | None, FileName()] = None
+    """The PEM file with the private key, if it is a file of its own, such as `tls.key` beside `tls.crt`. Loaded again
+    when it changes, as all files. Not an option of Kafka; librdkafka's `ssl.key.location`."""
 
     ssl_keystore_type: Annotated[str | None, StoreType()] = None
     """The type of that file. It need not be given, and does not matter: the bytes of the file tell."""
@@ -381,9 +382,9 @@ class ProducerConfig(Presets):
 
     proxy_url: Annotated[Proxy | Secret | None, ProxyUrl()] = None
     """A proxy for all connections: `"socks5h://user:password@host:1080"`, whose names the proxy resolves, `socks5://`,
-    whose names are resolved here, or `http://`, which is asked with CONNECT. Special characters in user and password
-    are written as in `%40`. May be a `Secret`; that of a variable or file is read for each connection. The password is
-    shown nowhere. Not an option of Kafka."""
+    whose names are resolved here, or `http://`, which is asked with CONNECT. Also for the token endpoint of
+    `ClientCredentials` and `JwtBearer`. Special characters in user and password are written as in `%40`. A `Secret` of
+    a variable or file is read for each connection. The password is shown nowhere. Not an option of Kafka."""
 
     address_map: Annotated[AddressMap | None, AddressMapOption()] = None
     """Addresses to connect to instead of those that brokers advertise, for port forwards and NAT:

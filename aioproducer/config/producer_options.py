@@ -73,6 +73,7 @@ class ProducerOptions(TypedDict, total=False):
     ssl_truststore_password: PasswordArgument | None
     ssl_truststore_certificates: str | None
     ssl_keystore_location: str | PathLike[str] | None
+    ssl_key_location: str | PathLike[str] | None
     ssl_keystore_type: str | None
     ssl_keystore_password: PasswordArgument | None
     ssl_keystore_key: PasswordArgument | None

@@ -103,6 +103,7 @@ class KeyStore:
     certificate_chain: str | None  # PEM text
     password: str | None
     key_password: str | None
+    key_location: str | None = None  # PEM, for certificates in PEM
 
     @property
     def is_given(self) -> bool:
@@ -127,6 +128,8 @@ class KeyStore:
             return KeyEntry(key=entry.key, password=entry.password, chain=chain)
         content = _read_file(origin)
         kind = _kind_of(content, origin)
+        if self.key_location is not None:
+            return self._with_key_file(content, Origin("ssl_key_location", self.key_location), key_option)
         if kind == "PEM":
             # Java takes no store password for PEM; as the key's it can only be meant well.
             password = self.password if self.key_password is None else self.key_password
@@ -136,6 +139,18 @@ class KeyStore:
             return _jks_key(content, origin, password=self.password, key_password=self.key_password, options=options)
         password = self.key_password if self.password is None else self.password
         return _pkcs12_key(content, password, origin, option=store_option)
+
+    def _with_key_file(self, content: bytes, key_origin: Origin, password_option: str) -> KeyEntry:
+        origin = self.origin
+        kind = _kind_of(content, origin)
+        if kind != "PEM":
+            refuse(origin, f"it is {kind}, with a key of its own: leave out ssl_key_location", option=key_origin.option)
+        key = _read_file(key_origin)
+        if _kind_of(key, key_origin) != "PEM":
+            refuse(key_origin, "it is not PEM, as a key in a file of its own must be")
+        password = self.password if self.key_password is None else self.key_password
+        entry = _pem_key(_text(key), password, key_origin, password_option=password_option)
+        return KeyEntry(key=entry.key, password=entry.password, chain=_pem_certificates(_text(content), origin))
 
 
 _CERTIFICATE: Final = ("a certificate", "openssl x509 -inform DER -in FILE -out FILE.pem")
@@ -236,7 +251,8 @@ def _pem_key(text: str, password: str | None, origin: Origin, *, password_option
     blocks = list(_pem_blocks(text))
     keys = [block for block in blocks if block.is_key]
     if not keys:
-        refuse(origin, f"it has no private key: it holds {_pem_contents(blocks)}")
+        hint = "; give the key's file as ssl_key_location" if origin.option == "ssl_keystore_location" else ""
+        refuse(origin, f"it has no private key: it holds {_pem_contents(blocks)}{hint}")
     if len(keys) > 1:
         refuse(origin, f"it has {len(keys)} private keys, and must have one")
     key = keys[0]

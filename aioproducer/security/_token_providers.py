@@ -6,6 +6,7 @@ Source: RFC 6749 (client credentials), RFC 7523 (jwt-bearer); KIP-768, KIP-1139.
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import json
 import os
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.sent_secrets import SentSecrets
@@ -25,6 +26,7 @@ from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import ConfigurationError, TokenError
 from aioproducer.security._cleared_frames import clears_frames
+from aioproducer.security._https import LOOPBACK, HttpsConnection, OpenSocket
 from aioproducer.security._secret import Secret
 from aioproducer.security._signing_key import signing_key
 from aioproducer.security._tokens import Token
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _LARGEST_ANSWER: Final = 1024 * 1024
 _OK: Final = 200
 _TIMEOUT_S: Final = 10.0
@@ -93,6 +94,11 @@ class ClientCredentials:
             TokenError: the endpoint gives none.
         """
         return await run_in_thread(self._fetch, "aioproducer-token")
+
+    def _through(self, open_socket: OpenSocket) -> Self:
+        routed = copy.copy(self)
+        vars(routed).update(_endpoint=self._endpoint.through(open_socket))
+        return routed
 
     def _fetch(self) -> Token:
         secret = self._secret.reveal()
@@ -171,6 +177,11 @@ class JwtBearer:
         """
         return await run_in_thread(self._fetch, "aioproducer-token")
 
+    def _through(self, open_socket: OpenSocket) -> Self:
+        routed = copy.copy(self)
+        vars(routed).update(_endpoint=self._endpoint.through(open_socket))
+        return routed
+
     def _fetch(self) -> Token:
         return self._endpoint.ask({**self._fields, "assertion": self._assertion()}, self._extensions, {})
 
@@ -198,12 +209,20 @@ def _named_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
 class _Endpoint:
     """A token endpoint."""
 
+    _open_socket: OpenSocket | None = None
+
     def __init__(self, url: str, ssl_context: ssl.SSLContext | None, timeout_s: float) -> None:
         self._parts = _checked_url(url)
         self.url: str = shown_url(url)
         """The URL as it is shown."""
         self._ssl_context = ssl_context
         self._timeout_s = timeout_s
+
+    def through(self, open_socket: OpenSocket) -> Self:
+        """Return the same endpoint, connected to by a function."""
+        routed = copy.copy(self)
+        vars(routed).update(_open_socket=open_socket)
+        return routed
 
     def ask(self, fields: Mapping[str, str], extensions: Mapping[str, str], headers: Mapping[str, str]) -> Token:
         asked_at = _wall_clock()
@@ -253,7 +272,7 @@ class _Endpoint:
         if self._parts.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
         context = self._ssl_context or ssl.create_default_context()
-        return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
+        return HttpsConnection(host, port, timeout_s=self._timeout_s, context=context, open_socket=self._open_socket)
 
 
 def _checked_url(url: str) -> urllib.parse.SplitResult:
@@ -266,7 +285,7 @@ def _checked_url(url: str) -> urllib.parse.SplitResult:
         raise ConfigurationError("the URL of a token endpoint must have no user or password")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"the URL of a token endpoint must begin with https://, not {shown_url(url)!r}")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         text = (
             f"{shown_url(url)!r} would send the secret in the clear: use https:// (http:// is for this machine alone)"
         )
