@@ -322,6 +322,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _end_with_answer(self, request: OutgoingRequest, payload: memoryview, now: float) -> None:
         counters = self._context.counters
         self._oldest_since = self._last_used = now
+        answers = self.answers
         self.answers += 1
         counters.responses += 1
         latency_s = now - request.sent_at
@@ -335,6 +336,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         except KafkaError:
             self._spoiled.append(request)
             raise
+        if self.answers > answers:  # else it was one of the handshake
+            self._context.silence.answered_at = now
 
     def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
         end = Lost(error)

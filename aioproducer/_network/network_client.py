@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._network.silence import Silence
     from aioproducer._timing.retry_backoff import RandomSource
 
 
@@ -89,6 +90,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def counters(self) -> NetworkCounters:
         """The sums over all nodes."""
         return self.counters_by_node.total()
+
+    @property
+    def silence(self) -> Silence:
+        """Whether brokers answer; noted by the connections and the refresher of metadata."""
+        return self._context.silence
 
     async def prepare(self) -> None:
         """Load certificates and keys, before anything is connected; ConfigurationError if they cannot be used."""

@@ -231,6 +231,13 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
         return live_view(self._running, self._lifecycle, self.explain() if explained else None)
 
+    def _probe(self) -> LiveView:
+        """Return what readiness probes show; asks a broker for an answer if none has come lately."""
+        running = self._running
+        if running is not None and not running.is_shut and running.appender.own_loop.is_here():
+            running.metadata.ask_if_idle(running.loop.time())
+        return self._view(explained=False)
+
     def __repr__(self) -> str:
         """Show state and load in one line."""
         statistics = self.statistics()

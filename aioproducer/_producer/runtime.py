@@ -262,6 +262,16 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             abort_total_s=ended.abort_time.total,
         )
 
+    def silence(self) -> str:
+        """Return why no broker answers; an empty text if one has answered last, or none is asked."""
+        silence = self.client.silence
+        if silence.is_out_of_reach:
+            return f"no broker can be reached: {self.metadata.last_error}"
+        silent_s, limit_s = silence.for_s(self.loop.time()), self._config.request_timeout_ms / 1000
+        # A little less, since the question may have been asked a little after the last answer.
+        is_over = silent_s >= limit_s - min(limit_s / 10, 0.5)
+        return f"no broker has answered for {silent_s:.1f} s" if is_over else ""
+
     @property
     def transaction_counts(self) -> TransactionCounts:
         return _NO_TRANSACTIONS if self.transactions is None else self.transactions.completer.counts

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from heapq import nlargest
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ from aioproducer.integrations.asgi._answers import (
     Scope,
     check_producers,
     json_answer,
-    look_at,
+    on_its_loop,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def inspector(*producers: Producer | BlockingProducer) -> App:
 
 async def _view_of(producer: Producer | BlockingProducer) -> LiveView | KafkaError:
     try:
-        return await look_at(producer, explained=True)
+        return await on_its_loop(producer, partial(producer._view, explained=True))
     except KafkaError as error:
         return error
 
