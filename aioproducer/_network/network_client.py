@@ -22,7 +22,7 @@ from aioproducer._network.context import (
     Timers,
 )
 from aioproducer._network.refusals import Refusals
-from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
+from aioproducer._network.requests import Answered, Lost, OpenRequest, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer._protocol.primitives import Response
@@ -65,6 +65,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         security: ConnectionSecurity | None = None,
     ) -> None:
         self.counters_by_node: NodeCounters = NodeCounters()
+        self._open_requests: dict[OpenRequest, None] = {}
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_context = partial(
             NetworkContext,
@@ -215,6 +216,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             BrokerConnectionError: no node could be reached, or the connection was lost before the response.
             UnsupportedVersionError: the broker does not support this request.
         """
+        opened = OpenRequest(api.name, node_id, self._context.loop.time())
 
         def ask(node_connection: NodeConnection) -> Awaitable[ResponseT]:
             connection = node_connection.connection
@@ -224,14 +226,23 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             pending = PendingRequest(self._context, node_connection, decode)
             request = pending.outgoing(api, version, build(version))
             connection.send(request)
+            opened.asked[node_connection.node.id] = request.sent_at
             pending.response.add_done_callback(
                 lambda response: connection.withdraw(request) if response.cancelled() else None
             )
             return pending.response
 
-        if node_id is None:
-            return await self._hedged_request.first_response(ask)
-        return await ask(await self._node_selector.reach(node_id))
+        self._open_requests[opened] = None
+        try:
+            if node_id is None:
+                return await self._hedged_request.first_response(ask)
+            return await ask(await self._node_selector.reach(node_id))
+        finally:
+            del self._open_requests[opened]
+
+    def open_request(self, *names: str) -> OpenRequest | None:
+        """Return the oldest request of these APIs whose caller still waits."""
+        return next((each for each in self._open_requests if each.api in names), None)
 
     @property
     def transaction_version(self) -> int:
