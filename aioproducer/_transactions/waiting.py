@@ -61,7 +61,7 @@ class TransactionCounts:
 
 
 class TransactionWait(NamedTuple):
-    """What calls of a transaction wait for at one moment."""
+    """Reason of calls of a transaction to wait, at one moment."""
 
     is_over: bool  # the last transaction has ended on the brokers, or never will
     is_for_records: bool
