@@ -32,6 +32,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import ClusterSecurity, FakeCluster
 from aioproducer.testing.certificates import DAY, Certificate, CertificateAuthority
+from aioproducer.testing.fake_cluster import wall_clock_ms
 from aioproducer.testing.tokens import unsecured_token
 from tests.fakes.tls_peer import silent_tls_server
 from tests.fakes.virtual_loop import ClusterLoop, MemoryTransport, in_virtual_time
@@ -458,6 +459,27 @@ async def test_records_outlive_a_hundred_sessions_on_one_connection(way: tuple[s
         assert len(first) == (len(connections) if way[1] else 0)
         assert len(again) >= (SESSIONS - 10 if way[1] else 0)
         assert cluster.model.intruders == []
+
+
+@in_virtual_time
+async def test_new_token_is_valid_however_slow_the_machine_is() -> None:
+    """Its times are those of the clock on the wall, which here runs on by a minute while that of the loop stands."""
+    ahead_s = 0.0
+
+    class LaterTokens:
+        async def token(self) -> str:
+            return unsecured_token("alice", issued_ago_s=-ahead_s)
+
+    security = ClusterSecurity()
+
+    def clock() -> float:
+        return wall_clock_ms() + ahead_s * 1000
+
+    async with FakeCluster(1, topics={"orders": 1}, security=security, clock=clock) as cluster:
+        ahead_s = 60.0
+        way = ("SASL_PLAINTEXT", "OAUTHBEARER")
+        async with secured_producer(cluster, way, sasl_token_provider=LaterTokens()) as producer:
+            await producer.send_and_wait("orders", b"v")
 
 
 @in_virtual_time
