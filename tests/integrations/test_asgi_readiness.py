@@ -98,7 +98,7 @@ async def test_silent_broker_beside_others_leaves_ready() -> None:
 @in_virtual_time
 async def test_brokers_that_answer_slowly_are_ready() -> None:
     async with FakeCluster() as cluster, probed(cluster) as (_, probe):
-        cluster.faults.delay(TIMEOUT_S * 0.8, EVERYTHING)
+        cluster.faults.delay(TIMEOUT_S * 0.8, EVERYTHING, times=None)
         await probe.ask_for(100)
 
     assert [status for _, status in probe.changes] == [200]

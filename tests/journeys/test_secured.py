@@ -462,6 +462,32 @@ async def test_records_outlive_a_hundred_sessions_on_one_connection(way: tuple[s
 
 
 @in_virtual_time
+async def test_session_not_renewed_is_renewed_before_its_end() -> None:
+    """A password that could not be fetched once costs no connection."""
+    asked = 0
+
+    def password() -> str:
+        nonlocal asked
+        asked += 1
+        if asked in {2, 4}:
+            raise OSError("the vault is away")
+        return "alice-secret"
+
+    async with (
+        FakeCluster(1, topics={"orders": 1}, security=SHORT_SESSIONS) as cluster,
+        secured_producer(cluster, ("SASL_PLAINTEXT", "PLAIN"), sasl_password=password) as producer,
+    ):
+        for number in range(100):
+            await producer.send_and_wait("orders", str(number).encode())
+            await asyncio.sleep(LIFETIME_S / 20)
+        statistics = producer.statistics()
+
+    assert statistics.reauthentication_failures == 2
+    assert statistics.reauthentications >= 4
+    assert statistics.connections_closed == 0
+
+
+@in_virtual_time
 async def test_new_token_is_valid_however_slow_the_machine_is() -> None:
     """Its times are those of the clock on the wall, which here runs on by a minute while that of the loop stands."""
     ahead_s = 0.0

@@ -222,6 +222,27 @@ async def test_refused_sends_have_a_note() -> None:
 
 
 @in_virtual_time
+async def test_records_of_an_aborted_transaction_are_left_out() -> None:
+    """They are still on the wire, but their callers have been given their error."""
+    cluster = one_broker()
+    async with transactional(cluster) as producer:
+        await producer.begin_transaction()
+        cluster.faults.stall(Where(api=ApiKey.PRODUCE))
+        delivery = await producer.enqueue("orders", b"v")
+        await asyncio.sleep(1)
+        before = producer.explain().waiting
+        aborting = asyncio.ensure_future(producer.abort_transaction())
+        with pytest.raises(KafkaError):
+            await delivery
+        after, in_flight = producer.explain().waiting, producer.statistics().requests_in_flight
+        cluster.faults.clear()
+        await aborting
+
+    assert (len(before), after) == (1, ())
+    assert in_flight >= 1
+
+
+@in_virtual_time
 async def test_fenced_producer_says_so() -> None:
     cluster = one_broker()
     async with transactional(cluster) as producer:
