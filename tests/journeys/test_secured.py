@@ -35,7 +35,7 @@ from aioproducer.testing.certificates import DAY, Certificate, CertificateAuthor
 from aioproducer.testing.fake_cluster import wall_clock_ms
 from aioproducer.testing.tokens import unsecured_token
 from tests.fakes.tls_peer import silent_tls_server
-from tests.fakes.virtual_loop import ClusterLoop, MemoryTransport, in_virtual_time
+from tests.fakes.virtual_loop import ClusterLoop, MemoryTransport, in_virtual_time, now
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -463,27 +463,29 @@ async def test_records_outlive_a_hundred_sessions_on_one_connection(way: tuple[s
 
 @in_virtual_time
 async def test_session_not_renewed_is_renewed_before_its_end() -> None:
-    """A password that could not be fetched once costs no connection."""
-    asked = 0
+    """A password that could not be fetched once costs no connection; the next try comes at half of the time left."""
+    asked_at: list[float] = []
 
     def password() -> str:
-        nonlocal asked
-        asked += 1
-        if asked in {2, 4}:
+        asked_at.append(now())
+        if len(asked_at) == 2:
             raise OSError("the vault is away")
         return "alice-secret"
 
+    lifetime_s = 100.0
+    security = ClusterSecurity(session_lifetime_ms=round(lifetime_s * 1000))
     async with (
-        FakeCluster(1, topics={"orders": 1}, security=SHORT_SESSIONS) as cluster,
+        FakeCluster(1, topics={"orders": 1}, security=security) as cluster,
         secured_producer(cluster, ("SASL_PLAINTEXT", "PLAIN"), sasl_password=password) as producer,
     ):
-        for number in range(100):
-            await producer.send_and_wait("orders", str(number).encode())
-            await asyncio.sleep(LIFETIME_S / 20)
+        while now() < asked_at[0] + lifetime_s:
+            await producer.send_and_wait("orders", b"v")
+            await asyncio.sleep(0.1)
         statistics = producer.statistics()
 
-    assert statistics.reauthentication_failures == 2
-    assert statistics.reauthentications >= 4
+    first, failed, again = asked_at
+    assert (again - failed) == pytest.approx((first + lifetime_s - failed) / 2, abs=1.0)
+    assert (statistics.reauthentication_failures, statistics.reauthentications) == (1, 1)
     assert statistics.connections_closed == 0
 
 
