@@ -65,7 +65,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
     WrongListenerError,
 )
-from aioproducer.explanation import Explanation, Waiting, WaitReason
+from aioproducer.explanation import Explanation, Waiting, WaitingCall, WaitReason
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.java_serializers import (
     BooleanSerializer,
@@ -196,6 +196,7 @@ __all__ = [
     "WaitReason",
     "Waiting",
     "WatchedRecord",
+    "WaitingCall",
     "WrongListenerError",
     "__version__",
     "partition_for_key",

@@ -339,6 +339,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _end_with_answer(self, request: OutgoingRequest, payload: memoryview, now: float) -> None:
         counters = self._context.counters
         self._oldest_since = self._last_used = now
+        answers = self.answers
         self.answers += 1
         counters.note_response(now - request.sent_at, is_produce=request.api_key == PRODUCE.key)
         try:
@@ -351,6 +352,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         except KafkaError:
             self._spoiled.append(request)
             raise
+        if self.answers > answers:  # else it was one of the handshake
+            self._context.silence.answered_at = now
 
     def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
         end = Lost(error)

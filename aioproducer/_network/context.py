@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from aioproducer._network.refusals import Refusals
 from aioproducer._network.repeated_closes import RepeatedCloses
 from aioproducer._network.routes import Routes
+from aioproducer._network.silence import Silence
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from aioproducer.errors import BrokerConnectionError, KafkaError
@@ -243,6 +244,7 @@ class NetworkContext:
     """Counters of one node, in the context of its connections."""
     counters_by_node: NodeCounters = field(default_factory=NodeCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
+    silence: Silence = field(default_factory=Silence)
     refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))
     repeated_closes: RepeatedCloses = field(default_factory=RepeatedCloses)
     response_budget: ResponseBudget = field(default_factory=partial(ResponseBudget, DEFAULT_MAX_FRAME_BYTES))

@@ -23,7 +23,7 @@ from aioproducer._network.context import (
 )
 from aioproducer._network.node_connection import label_of
 from aioproducer._network.refusals import Refusals
-from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
+from aioproducer._network.requests import Answered, Lost, OpenRequest, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer._protocol.primitives import Response
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._network.silence import Silence
     from aioproducer._timing.retry_backoff import RandomSource
 
 
@@ -67,6 +68,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         security: ConnectionSecurity | None = None,
     ) -> None:
         self.counters_by_node: NodeCounters = NodeCounters()
+        self._open_requests: dict[OpenRequest, None] = {}
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_context = partial(
             NetworkContext,
@@ -92,6 +94,11 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
     def counters(self) -> NetworkCounters:
         """The sums over all nodes."""
         return self.counters_by_node.total()
+
+    @property
+    def silence(self) -> Silence:
+        """Whether brokers answer; noted by the connections and the refresher of metadata."""
+        return self._context.silence
 
     async def prepare(self) -> None:
         """Load certificates and keys, before anything is connected; ConfigurationError if they cannot be used."""
@@ -219,6 +226,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             BrokerConnectionError: no node could be reached, or the connection was lost before the response.
             UnsupportedVersionError: the broker does not support this request.
         """
+        opened = OpenRequest(api.name, node_id, self._context.loop.time())
 
         def ask(node_connection: NodeConnection) -> Awaitable[ResponseT]:
             connection = node_connection.connection
@@ -228,14 +236,23 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             pending = PendingRequest(self._context, node_connection, decode)
             request = pending.outgoing(api, version, build(version))
             connection.send(request)
+            opened.asked[node_connection.node.id] = request.sent_at
             pending.response.add_done_callback(
                 lambda response: connection.withdraw(request) if response.cancelled() else None
             )
             return pending.response
 
-        if node_id is None:
-            return await self._hedged_request.first_response(ask)
-        return await ask(await self._node_selector.reach(node_id))
+        self._open_requests[opened] = None
+        try:
+            if node_id is None:
+                return await self._hedged_request.first_response(ask)
+            return await ask(await self._node_selector.reach(node_id))
+        finally:
+            del self._open_requests[opened]
+
+    def open_request(self, *names: str) -> OpenRequest | None:
+        """Return the oldest request of these APIs whose caller still waits."""
+        return next((each for each in self._open_requests if each.api in names), None)
 
     @property
     def transaction_version(self) -> int:

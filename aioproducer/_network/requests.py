@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -46,6 +46,17 @@ class PendingCalls:
         for timeout in self._open:
             if not timeout.expired():
                 timeout.reschedule(asyncio.get_running_loop().time())
+
+
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """A request whose caller waits: what is known of its way."""
+
+    api: str
+    node_id: int | None  # to be asked; None: any
+    began_at: float  # monotonic seconds
+    asked: dict[int, float] = field(default_factory=dict)
+    """When which node was sent it; negative: at a bootstrap address."""
 
 
 class Answered(NamedTuple):

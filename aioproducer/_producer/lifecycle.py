@@ -205,8 +205,7 @@ class LifecycleMethods:
         began_at = running.loop.time()
         try:
             try:
-                async with asyncio.timeout(timeout):
-                    await running.flushes.wait_for(generation)
+                await running.flushed(generation, timeout)
             except TimeoutError:
                 left = running.generations.unfinished
                 if left:  # else the last one ended in the same turn of the event loop

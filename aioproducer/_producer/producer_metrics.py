@@ -57,6 +57,7 @@ class LiveView(NamedTuple):
     queue_time: HistogramValue  # seconds from a record's call to its request
     request_latency: HistogramValue
     explanation: Explanation | None  # if it was asked for
+    silence: str = ""  # why no broker answers; empty while one does, or none is asked
 
 
 def live_view(
@@ -74,6 +75,7 @@ def live_view(
         value_of(running.measures.queue_time),
         value_of(running.measures.request_latency),
         explanation,
+        running.silence(),
     )
 
 

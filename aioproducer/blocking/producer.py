@@ -416,11 +416,14 @@ class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
         """As `Producer._view`; raises as `explain`."""
         return self._on_loop(partial(self._producer._view, explained=explained))
 
-    def _started_view(self) -> LiveView:
-        """Start unless it was, as the first call that sends does; then as `_view`, without explanations."""
-        self._check_open()
-        self._ensure_started()
-        return self._view(explained=False)
+    def _probe(self) -> LiveView:
+        """As `Producer._probe`, started unless it was, as by the first call that sends; raises as `explain`."""
+        view = self._on_loop(self._producer._probe)
+        if view.state == "new":  # a server that is not ready gets no call that would start it
+            self._check_open()
+            self._ensure_started()
+            view = self._on_loop(self._producer._probe)
+        return view
 
     def _on_loop(self, read: Callable[[], ResultT]) -> ResultT:
         """Read something of the producer on its event loop; here if that does not run."""

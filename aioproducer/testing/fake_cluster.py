@@ -212,7 +212,7 @@ class FakeCluster(AnyFakeCluster):
         topics: partitions by name, created at the start.
         profile: the release of Kafka to look like: 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
         ports: one for each broker; otherwise the system chooses.
-        clock: wall-clock time in ms, for timestamps.
+        clock: wall-clock time in ms, for timestamps and the times of tokens; read each time. By default the machine's.
         security: listeners with TLS and SASL beside the plaintext one; `client_options` has what they ask for.
         options: `FakeClusterOptions`.
 
@@ -308,7 +308,11 @@ class FakeCluster(AnyFakeCluster):
             raise RuntimeError("this cluster was started already")
         load_message_classes()
         loop = asyncio.get_running_loop()
-        settings = dataclasses.replace(self._settings, wall_clock_at_zero_ms=self._clock() - loop.time() * 1000)
+        settings = dataclasses.replace(
+            self._settings,
+            # Read each time: in virtual time the loop's clock and the one that tokens are made by run apart.
+            wall_clock=lambda now: self._clock() - (loop.time() - now) * 1000,
+        )
 
         def wake() -> None:
             driver.wake_soon()
