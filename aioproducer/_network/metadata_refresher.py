@@ -57,7 +57,7 @@ _HOPEFUL: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INV
 """Codes of a topic that may pass: brokers with ZooKeeper return the last while too few are up to create the topic."""
 
 
-class MetadataRefresher:
+class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what the producer wants meet here
     """Owns the `Cluster`; `run` is its task."""
 
     def __init__(

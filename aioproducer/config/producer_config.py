@@ -563,9 +563,9 @@ class ProducerConfig(Presets):
     @property
     def times_transactions_out_early(self) -> bool:
         """Whether brokers are told, on purpose, to abort transactions before their records are given up."""
-        was_given = {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys()
-        is_early = self.transaction_timeout_ms < self.delivery_timeout_ms
-        return self.transactional_id is not None and was_given and is_early
+        if self.transactional_id is None or not {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys():
+            return False
+        return self.transaction_timeout_ms < self.delivery_timeout_ms
 
     def name_client(self) -> str:
         """Return `client_id`, or the next number of the process's series: `producer-1`."""
