@@ -142,15 +142,15 @@ class ProducerConfig(Presets):
     alone, 0 none: then it is known only that the record was written to the socket."""
 
     enable_idempotence: Annotated[bool, BoolOption()] = True
-    """Resend without duplicates and without changing the order. Switched off, with a line in the log, when `acks` is not
-    `"all"` or `retries` is 0, as in Kafka; asked for together with one of those, it is an error."""
+    """Resend without duplicates and without changing the order. Switched off, with a line in the log, when `acks` is
+    not `"all"` or `retries` is 0, as in Kafka; asked for together with one of those, it is an error."""
 
     retries: Annotated[int, IntOption(0)] = 2**31 - 1
     """How often a batch is sent again. Leave it: `delivery_timeout_ms` is the better bound."""
 
     max_in_flight_requests_per_connection: Annotated[int, IntOption(1)] = 5
     """Produce requests to one broker that are not answered yet. At most 5 with idempotence: a broker remembers five
-    batches of each partition. A request for metadata does not wait behind them: there may be one more on a connection."""
+    batches of each partition. A request for metadata does not wait behind them, so there may be one more."""
 
     linger_ms: Annotated[int, IntOption(0, INT64_MAX)] = 5
     """How long a batch waits for more records, in ms. An awaited record does not wait:
