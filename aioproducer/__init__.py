@@ -85,7 +85,14 @@ from aioproducer.partitioners import (
     RoundRobinPartitioner,
     partition_for_key,
 )
-from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    TopicPartition,
+    WatchedRecord,
+)
 from aioproducer.serializers import (
     AsyncSerializer,
     BytesSerializer,
@@ -189,6 +196,7 @@ __all__ = [
     "WaitReason",
     "Waiting",
     "WaitingCall",
+    "WatchedRecord",
     "WrongListenerError",
     "__version__",
     "partition_for_key",

@@ -90,6 +90,10 @@ _OF_NODES: Final = {
 }
 
 
+ANSWERED: Final = "it answered the last attempt with "
+"""Beginning of the detail of a batch that its node has refused, and that is sent again."""
+
+
 class Why(NamedTuple):
     """A reason to wait; times in monotonic seconds."""
 
@@ -100,6 +104,8 @@ class Why(NamedTuple):
 
     def words(self, node_id: int | None) -> str:
         """Say it as the end of a sentence."""
+        if self.detail.startswith(ANSWERED):
+            return f"node {node_id} {self.detail.removeprefix('it ')}"
         has_failed = self.reason is WaitReason.READY and self.detail  # then the last error says most
         if self.reason in _SENTENCES and not has_failed:
             return _SENTENCES[self.reason].format(node_id=node_id, detail=self.detail)

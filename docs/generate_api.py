@@ -70,7 +70,8 @@ _CHAPTERS: Final = {
     "Code of your own": (
         "aioproducer",
         [
-            *("ProducerInterceptor", "ProducerRecord", "Serializer", "AsyncSerializer", "SerializerWithHeaders"),
+            *("ProducerInterceptor", "ProducerRecord", "WatchedRecord"),
+            *("Serializer", "AsyncSerializer", "SerializerWithHeaders"),
             *("BytesSerializer", "StringSerializer"),
             *("JsonSerializer", "IntegerSerializer", "LongSerializer", "ShortSerializer", "FloatSerializer"),
             *("DoubleSerializer", "BooleanSerializer", "UUIDSerializer", "VoidSerializer"),

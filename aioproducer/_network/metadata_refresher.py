@@ -57,7 +57,7 @@ _HOPEFUL: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INV
 """Codes of a topic that may pass: brokers with ZooKeeper return the last while too few are up to create the topic."""
 
 
-class MetadataRefresher:
+class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what the producer wants meet here
     """Owns the `Cluster`; `run` is its task."""
 
     def __init__(
@@ -120,6 +120,10 @@ class MetadataRefresher:
         """Return for how many seconds all brokers throttle this client (KIP-219)."""
         return self._client.throttle_left_s()
 
+    def missing(self) -> str:
+        """Return what the connections to brokers wait for; empty if none waits for anything."""
+        return self._client.missing()
+
     def topic_refusal(self, topic: str) -> ErrorCode | None:
         return _refusal_of_topic(self.topic_error(topic))
 
@@ -174,7 +178,8 @@ class MetadataRefresher:
                 await answered
         except TimeoutError as error:
             said = self.last_error
-            text = f"no broker has answered within {timeout_s:g} s{'' if said is None else f': {said}'}"
+            why = self._client.missing() if said is None else str(said)
+            text = f"no broker has answered within {timeout_s:g} s{why and f': {why}'}"
             raise MetadataTimeoutError(text, last_broker_error=said) from (said or error)
         finally:
             refusal.cancel()

@@ -21,6 +21,7 @@ from aioproducer._network.context import (
     NodeCounters,
     Timers,
 )
+from aioproducer._network.node_connection import label_of
 from aioproducer._network.refusals import Refusals
 from aioproducer._network.requests import Answered, Lost, OpenRequest, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.api_versions import NO_FEATURES
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _LOOK_AGAIN_S: Final = 1.0
+_BUSY_S: Final = 1.0  # a node that has answered nothing for longer is called silent
+_MOST_SHOWN: Final = 3  # brokers in a text
 
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
@@ -170,10 +173,17 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             return Why(WaitReason.THROTTLED, node.throttled_since, node.throttled_until, text)
         if node.connection is None or not node.is_open:
             until = node.retry_at if node.retry_at > now else None
-            return Why(
-                WaitReason.CONNECTING, node.failed_since, until, str(node.last_error or "it is not connected yet")
-            )
-        return None if node.is_ready else Why(WaitReason.IN_FLIGHT_FULL)
+            text = str(node.last_error or _missing(node, now) or "it is not connected yet")
+            return Why(WaitReason.CONNECTING, node.failed_since, until, text)
+        return None if node.is_ready else _in_flight_full(node.connection, now)
+
+    def missing(self) -> str:
+        """Return what the connections to brokers wait for, by broker; empty if none waits for anything."""
+        now = self._context.loop.time()
+        found = ((each.node, _missing(each, now)) for each in self._pool.candidates())
+        texts = {f"{label_of(node)}: {missing}": None for node, missing in found if missing}
+        more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+        return "; ".join(list(texts)[:_MOST_SHOWN]) + more
 
     def throttle_left_s(self) -> float:
         """Return for how many seconds all connected nodes throttle this client (KIP-219)."""
@@ -278,6 +288,20 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         if node_connection is None or node_connection.connection is None:
             raise BrokerConnectionError(f"node {node_id} is not connected")
         return node_connection.connection
+
+
+def _missing(node: NodeConnection, now: float) -> str:
+    """Return what is waited for: a step of the attempt to connect, or an answer; empty if nothing is."""
+    if node.connection is not None:
+        return node.connection.unanswered(now)
+    return "" if node.attempt is None else node.attempt.missing
+
+
+def _in_flight_full(connection: BrokerConnection, now: float) -> Why:
+    silent_s = connection.silent_for_s(now)
+    if silent_s < _BUSY_S:
+        return Why(WaitReason.IN_FLIGHT_FULL)
+    return Why(WaitReason.IN_FLIGHT_FULL, now - silent_s, detail=connection.unanswered(now))
 
 
 class RawResponse(NamedTuple):

@@ -94,4 +94,6 @@ class OutgoingRequest:
     largest_response: int | None = None  # largest size of the response in bytes; None allows as much as for any frame
     expects_response: bool = True  # False for Produce with acks=0
     sent_at: float = 0.0  # monotonic seconds of the hand-over to the transport, set by the connection
+    name: str = "Produce"  # for errors
     end: int = 0  # position of the request's end in the stream of bytes, set by the connection
+    size: int = 0  # bytes behind the field with the frame's size, set by the connection

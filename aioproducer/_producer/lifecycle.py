@@ -124,6 +124,7 @@ class LifecycleMethods:
                 delivery_timeout_ms=self._config.delivery_timeout_ms,
                 reason="brokers abort a transaction while its records may still be delivered",
             )
+        from aioproducer._producer.producer_metrics import windows_of  # noqa: PLC0415  # as the runtime
         from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of all imports
         from aioproducer._producer.wiring import ProducerDependencies  # noqa: PLC0415  # as the runtime
 
@@ -132,13 +133,14 @@ class LifecycleMethods:
             topic_options=self._topic_options,
             loop=asyncio.get_running_loop(),
             client_id=self._lifecycle.name,
-            interceptors=InterceptorChain(self._config.interceptors, log),
+            interceptors=InterceptorChain.of_producer(self._config.interceptors, log),
             random=self._random,
             wall_clock=self._wall_clock,
             log=log,
             classes=self._part_classes(),
         )
         running = ProducerRuntime(dependencies, self._lifecycle, self._serializers)
+        running.windows = windows_of(running, self._config)
         if self._config.enable_metrics_push:
             running.metrics_push = self._metrics_push(running, log)
         self._running = running

@@ -7,6 +7,7 @@ For the same reason a keyword is explained where its error leaves a block.
 from __future__ import annotations
 
 import re
+from abc import ABCMeta
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 if TYPE_CHECKING:
@@ -98,6 +99,16 @@ class _Elsewhere:
 
     def __repr__(self) -> str:
         return f"<not here: {self._why}>"
+
+
+class KindWithHints(ABCMeta):
+    """Metaclass of classes with such sentences, so that `dir`, help and mocks do not show the names.
+
+    An `ABCMeta`, so that users may combine the classes with abstract ones.
+    """
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not _is_elsewhere(cls, name)]
 
 
 def explains(names: Mapping[str, str], *, other_block: str = "") -> Callable[[type[ClassT]], type[ClassT]]:

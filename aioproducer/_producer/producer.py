@@ -16,16 +16,18 @@ from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import from_call, group_of, limits_of, owned, owned_headers, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
-from aioproducer._producer.names_elsewhere import OF_PRODUCERS, explains
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import IllegalStateError
 from aioproducer.explanation import Explanation
 from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @explains(OF_PRODUCERS, other_block="__enter__")
-class Producer(LifecycleMethods, SendMethods, TransactionMethods):
+class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=KindWithHints):
     """Gets records into Apache Kafka.
 
     ```python
@@ -62,6 +64,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         ConfigurationError: an option is invalid; before any I/O.
     """
 
+    @clears_frames
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -249,6 +252,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             running.metadata.ask_if_idle(running.loop.time())
         return self._view(explained=False)
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show state and load in one line."""
         statistics = self.statistics()

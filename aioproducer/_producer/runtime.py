@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._producer.metric_windows import MetricWindows
     from aioproducer._producer.metrics_push import MetricsPush
     from aioproducer._producer.record_hooks import UsedSerializers
     from aioproducer._producer.waiting_calls import OpenCall
@@ -88,6 +89,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             transactions=self.transactions,
         )
         self.metrics_push: MetricsPush | None = None  # given before the start, if wanted
+        self.windows: MetricWindows  # given before the start
         self._supervisor = Supervisor(lifecycle.name, self.fail)
         self.metadata.on_update(self._cluster_changed)
         self.metadata.on_refusal(self._client_refused)
@@ -107,6 +109,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         calls = self.waiting_calls
         with calls.waiting("start", calls.parts("certificates and keys are loaded")) as call:
             await self.client.prepare()
+            self._read_totals(self.loop.time())
             self._start_tasks()
             if wait:
                 call.deadline = self.loop.time() + self.max_block_s
@@ -119,6 +122,10 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.lifecycle.move_to(ProducerState.RUNNING)
         self.record_hooks.started(self.lifecycle.name)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
+
+    def _read_totals(self, now: float) -> None:
+        """Read the totals for the window of the metrics, now and again."""
+        self.timers.schedule(self.windows.mark(now), self._read_totals)
 
     async def _first_answers(self, call: OpenCall, deadline: float) -> None:
         call.why = self.waiting_calls.metadata
@@ -184,6 +191,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         with self.waiting_calls.waiting("close", self.waiting_calls.parts("connections and tasks end")) as call:
             await self.client.close()
             await self._supervisor.stop()
+            self.windows.end(self.loop.time())
             self.record_hooks.close()
             call.why = self.waiting_calls.parts("serializers are closed")
             await self.serializers.close(self.max_block_s)

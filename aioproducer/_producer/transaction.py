@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
-from aioproducer._producer.names_elsewhere import OF_TRANSACTIONS, explain_keyword, explains
+from aioproducer._producer.names_elsewhere import OF_TRANSACTIONS, KindWithHints, explain_keyword, explains
 from aioproducer._producer.send_methods import SendMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
@@ -278,7 +279,7 @@ ABORT_AFTER_CANCEL_S = 5.0
 
 
 @explains(OF_TRANSACTIONS)
-class Transaction(SendMethods):
+class Transaction(SendMethods, metaclass=KindWithHints):
     """An open transaction: the send methods of the producer, for records that become visible together.
 
     Made by `async with producer.transaction()`. After the end of that block every method raises `IllegalStateError`, so
@@ -343,6 +344,7 @@ class Transaction(SendMethods):
         if self._is_over:
             raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Transaction {'over' if self._is_over else 'open'}>"
 

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Final, TypeVar, overload
 from aioproducer._producer.arguments import CallDeadline, from_call, limits_of, owned, owned_headers
 from aioproducer._producer.bulk import is_async
 from aioproducer._producer.lifecycle import caller
-from aioproducer._producer.names_elsewhere import OF_PRODUCERS, explains
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
 from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
 from aioproducer.records import check_payload, check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -47,7 +49,7 @@ PURGE_AGAIN_S: Final = 0.001
 
 
 @explains(OF_PRODUCERS, other_block="__aenter__")
-class BlockingProducer(BlockingTransactions):
+class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
     """Gets records into Apache Kafka from threads and scripts that have no event loop.
 
     ```python
@@ -85,6 +87,7 @@ class BlockingProducer(BlockingTransactions):
         ConfigurationError: an option is invalid; before any I/O.
     """
 
+    @clears_frames
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -432,6 +435,7 @@ class BlockingProducer(BlockingTransactions):
 
         return self._background.call(look, metadata_limit(0))
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show what the producer behind it shows."""
         return f"<BlockingProducer of {self._producer!r}>"

@@ -17,6 +17,7 @@ from aioproducer.cli.arguments import (
     SERVERS_VARIABLE,
     ConfigFile,
     FileProperties,
+    TokenProviderName,
     config_of_connections,
     file_properties,
 )
@@ -37,6 +38,7 @@ def diagnose(
         ),
     ] = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per step.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each step.")] = 5.0,
 ) -> None:
@@ -47,7 +49,7 @@ def diagnose(
 
     Exit code 0: all brokers can be used. 1: a step failed. 2: invalid usage. 130: Ctrl-C.
     """
-    properties = file_properties(config)
+    properties = file_properties(config, token_provider)
     settings = config_of_connections(server, properties, client_id=CLIENT_ID)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the steps say it all
     printed = Printed(as_json=as_json)

@@ -16,6 +16,7 @@ from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer._shown_values import shown
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.security._secret import is_read_later, revealed_if_there
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -140,6 +141,7 @@ class ProxyUrl:
         return Secret(text) if text.strip() else None
 
 
+@clears_frames
 def read_proxy(secret: Secret) -> Proxy:
     """Return the proxy that a variable or file names now, or raise ConfigurationError."""
     return _parse_proxy("proxy_url", secret.reveal().strip())

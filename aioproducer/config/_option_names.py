@@ -57,9 +57,7 @@ def read_names(options: Mapping[str, object], known: Collection[str], *, is_shar
     said: dict[str, str] = {}  # reason -> the first option that was refused for it
     for given, value in options.items():
         if not isinstance(given, str):
-            text = f"the name of an option must be a str, not {type(given).__name__} ({given!r})"
-            found.problems.append(ConfigurationTypeError(text))
-            continue
+            raise ConfigurationTypeError(f"the name of an option must be a str, not {type(given).__name__} ({given!r})")
         name = python_name(given)
         if name in known:
             if name in found.options:
@@ -124,7 +122,7 @@ def _level_options(given: Mapping[str, object]) -> str:
 ALIASES: Final[Mapping[str, str]] = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
 """Kafka's names of options that have another name here."""
 
-_ONE_FILE: Final = "one file in PEM with the private key and then the certificates"
+_PEM_FILES: Final = "one file in PEM with the private key and then the certificates, or beside ssl_key_location"
 
 REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     # librdkafka
@@ -151,8 +149,7 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "sasl_mechanisms": ("sasl_mechanism", ""),
     "ssl_ca_location": ("ssl_truststore_location", ""),
     "ssl_ca_pem": ("ssl_truststore_certificates", ""),
-    "ssl_certificate_location": ("ssl_keystore_location", _ONE_FILE),
-    "ssl_key_location": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certificate_location": ("ssl_keystore_location", _PEM_FILES),
     "ssl_certificate_pem": ("ssl_keystore_certificate_chain", ""),
     "ssl_key_pem": ("ssl_keystore_key", ""),
     # aiokafka, kafka-python
@@ -162,8 +159,8 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "max_batch_size": ("batch_size", ""),
     "bootstrap_timeout_ms": ("max_block_ms", ""),
     "ssl_cafile": ("ssl_truststore_location", ""),
-    "ssl_certfile": ("ssl_keystore_location", _ONE_FILE),
-    "ssl_keyfile": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certfile": ("ssl_keystore_location", _PEM_FILES),
+    "ssl_keyfile": ("ssl_key_location", ""),
     "ssl_password": ("ssl_key_password", ""),
     "ssl_check_hostname": ("ssl_endpoint_identification_algorithm", '"" for False'),
     "ssl_ciphers": ("ssl_cipher_suites", ""),
@@ -215,9 +212,7 @@ REASONS: Final[Mapping[str, str]] = {
     "metadata_cluster_check_enable": "it is not supported in this version",
     "metadata_recovery_strategy": "the producer always bootstraps again, as Kafka's default does",
     "metric_reporters": _METRICS,
-    "metrics_num_samples": _METRICS,
-    "metrics_recording_level": _METRICS,
-    "metrics_sample_window_ms": _METRICS,
+    "metrics_recording_level": "all metrics are recorded, as with INFO",
     "sasl_client_callback_handler_class": _HANDLER,
     "sasl_kerberos_kinit_cmd": _KINIT,
     "sasl_oauthbearer_extensions": (

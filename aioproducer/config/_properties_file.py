@@ -29,6 +29,9 @@ class Property(NamedTuple):
     is_utf8: bool = False
     """Whether it has characters of UTF-8 as they are, which Java takes for others."""
 
+    def __repr__(self) -> str:
+        return f"Property(<hidden>, line {self.line})"
+
 
 def read_properties(path: str | PathLike[str]) -> dict[str, Property]:
     """Return the file's properties by name; of a name given twice the last one, as in Java.

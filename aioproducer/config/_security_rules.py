@@ -69,6 +69,9 @@ class _Options(Protocol):  # noqa: PLR0904  # one line per option
     def ssl_keystore_key(self) -> object: ...
 
     @property
+    def ssl_key_location(self) -> str | None: ...
+
+    @property
     def ssl_keystore_location(self) -> str | None: ...
 
     @property
@@ -114,6 +117,11 @@ def _check_stores(config: _Options) -> None:
         _refuse("ssl_keystore_key", "ssl_keystore_certificate_chain needs ssl_keystore_key, as PEM text")
     if key is not None and config.ssl_keystore_location is not None:
         _refuse("ssl_keystore_location", "ssl_keystore_location and ssl_keystore_key both give a key; leave out one")
+    if config.ssl_key_location is not None and key is not None:
+        _refuse("ssl_key_location", "ssl_key_location and ssl_keystore_key both give a key; leave out one")
+    if config.ssl_key_location is not None and config.ssl_keystore_location is None:
+        text = "ssl_key_location needs ssl_keystore_location, the PEM file with the certificate of this key"
+        _refuse("ssl_keystore_location", text)
     if config.ssl_truststore_location is not None and config.ssl_truststore_certificates is not None:
         text = "ssl_truststore_location and ssl_truststore_certificates both say whom to trust; leave out one"
         _refuse("ssl_truststore_location", text)

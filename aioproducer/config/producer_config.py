@@ -15,6 +15,7 @@ from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._network.addresses import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
+from aioproducer._shown_values import in_any_state
 from aioproducer.config import _rules as rules
 from aioproducer.config import _text_options as texts
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl, parse_bootstrap_servers
@@ -60,6 +61,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._cleared_frames import clears_frames_of
 from aioproducer.security._tokens import check_token_provider
 from aioproducer.serializers import SerializerArgument
 
@@ -68,6 +70,7 @@ _AS_THEY_ARE: Final = object()
 _DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
 
+@clears_frames_of("__init__", "of", "from_kafka_properties", "from_properties_file", "from_environment", "replace")
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ProducerConfig(Presets):
     """The configuration of one producer: checked, complete, immutable.
@@ -135,22 +138,19 @@ class ProducerConfig(Presets):
     """Called with every record before it is sent, and with its outcome."""
 
     acks: Annotated[int, Acks()] = rules.ACKS_ALL
-    """How many brokers must have a record before it counts as delivered:
-    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then it is known only
-    that the record was written to the socket."""
+    """How many brokers must have a record before it counts as delivered: `"all"` (or -1) those in sync, 1 the leader
+    alone, 0 none: then it is known only that the record was written to the socket."""
 
     enable_idempotence: Annotated[bool, BoolOption()] = True
-    """Resend without duplicates and without changing the order.
-    Switched off, with a line in the log, when `acks` is not `"all"` or `retries` is 0, as in Kafka;
-    asked for together with one of those, it is an error."""
+    """Resend without duplicates and without changing the order. Switched off, with a line in the log, when `acks` is
+    not `"all"` or `retries` is 0, as in Kafka; asked for together with one of those, it is an error."""
 
     retries: Annotated[int, IntOption(0)] = 2**31 - 1
     """How often a batch is sent again. Leave it: `delivery_timeout_ms` is the better bound."""
 
     max_in_flight_requests_per_connection: Annotated[int, IntOption(1)] = 5
-    """Produce requests to one broker that are not answered yet. At most 5 with idempotence:
-    a broker remembers five batches of each partition. A question about metadata does not wait behind them,
-    so there may be one request more on a connection."""
+    """Produce requests to one broker that are not answered yet. At most 5 with idempotence: a broker remembers five
+    batches of each partition. A request for metadata does not wait behind them, so there may be one more."""
 
     linger_ms: Annotated[int, IntOption(0, INT64_MAX)] = 5
     """How long a batch waits for more records, in ms. An awaited record does not wait:
@@ -195,16 +195,14 @@ class ProducerConfig(Presets):
 
     delivery_timeout_ms: Annotated[int, IntOption(1)] = 120_000
     """How long a record may take from the call to its acknowledgement, retries included, in ms.
-    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka.
-    The largest value is long enough for any linger."""
+    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka."""
 
     request_timeout_ms: Annotated[int, IntOption(1)] = 30_000
     """How long a broker may take to answer a request, in ms.
     Then its connection is closed, and its unanswered requests are sent again."""
 
     close_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 30_000
-    """How long leaving `async with` waits for what is not delivered yet, in ms.
-    Not an option of Kafka, where it is an argument of `close`."""
+    """How long leaving `async with` waits for what is not delivered yet, in ms. Not an option of Kafka."""
 
     exit_flush_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 1_000
     """How long the end of the program, or of a `multiprocessing` child, waits for the records of a `BlockingProducer`
@@ -231,8 +229,7 @@ class ProducerConfig(Presets):
     """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""
 
     connections_max_idle_ms: Annotated[int, IntOption(1, INT64_MAX)] = 540_000
-    """The time after which an unused connection is closed, in ms.
-    Below the brokers' own ten minutes, so that ours is the end that closes."""
+    """The time after which an unused connection is closed, in ms; below the brokers' own ten minutes."""
 
     send_buffer_bytes: Annotated[int, IntOption(-1)] = 131_072
     """The socket's send buffer, in bytes; -1 leaves it to the operating system."""
@@ -268,8 +265,12 @@ class ProducerConfig(Presets):
     """Instead of a file: the certificates to trust, as PEM text."""
 
     ssl_keystore_location: Annotated[str | None, FileName()] = None
-    """The file with this client's private key and certificate, for brokers that want one: PEM (the key, then the
-    certificate and its intermediates, in one file), PKCS12 or JKS."""
+    """The file with this client's certificate, for brokers that want one: PEM (the certificate and its intermediates,
+    and the private key unless that is in `ssl_key_location`), PKCS12 or JKS."""
+
+    ssl_key_location: Annotated[str | None, FileName()] = None
+    """The PEM file with the private key, if it is a file of its own, such as `tls.key` beside `tls.crt`. Loaded again
+    when it changes, as all files. Not an option of Kafka; librdkafka's `ssl.key.location`."""
 
     ssl_keystore_type: Annotated[str | None, StoreType()] = None
     """The type of that file. It need not be given, and does not matter: the bytes of the file tell."""
@@ -363,15 +364,13 @@ class ProducerConfig(Presets):
     """How long a token provider may take to read, in ms."""
 
     sasl_login_retry_backoff_ms: Annotated[int, IntOption(0, INT64_MAX)] = 100
-    """The wait before a token is fetched again after a failure, or because brokers refuse it, in ms. Grows as
-    `retry_backoff_ms` does."""
+    """The wait in ms before a token is fetched again: after a failure, or if refused. Grows as `retry_backoff_ms`."""
 
     sasl_login_retry_backoff_max_ms: Annotated[int, IntOption(0, INT64_MAX)] = 10_000
     """The longest such wait, in ms; also the longest between two connections while a broker refuses the credentials."""
 
     allow_plaintext_credentials: Annotated[bool, BoolOption()] = False
-    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, where everyone on the way can read password or token.
-    Not an option of Kafka."""
+    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, readable by all on the way. Not an option of Kafka."""
 
     client_dns_lookup: Annotated[str, EnumOption(_DNS_LOOKUPS)] = _DNS_LOOKUPS[0]
     """The names that are connected to. All addresses of a name are tried, of both families, each started 250 ms after
@@ -380,9 +379,9 @@ class ProducerConfig(Presets):
 
     proxy_url: Annotated[Proxy | Secret | None, ProxyUrl()] = None
     """A proxy for all connections: `"socks5h://user:password@host:1080"`, whose names the proxy resolves, `socks5://`,
-    whose names are resolved here, or `http://`, which is asked with CONNECT. Special characters in user and password
-    are written as in `%40`. May be a `Secret`; that of a variable or file is read for each connection. The password is
-    shown nowhere. Not an option of Kafka."""
+    whose names are resolved here, or `http://`, which is asked with CONNECT. Also for the token endpoint of
+    `ClientCredentials` and `JwtBearer`. Special characters in user and password are written as in `%40`. A `Secret` of
+    a variable or file is read for each connection. The password is shown nowhere. Not an option of Kafka."""
 
     address_map: Annotated[AddressMap | None, AddressMapOption()] = None
     """Addresses to connect to instead of those that brokers advertise, for port forwards and NAT:
@@ -395,10 +394,15 @@ class ProducerConfig(Presets):
     `"10.0.0.*:9092"`; with none, all are allowed. Bootstrap servers always are. Not an option of Kafka."""
 
     enable_metrics_push: Annotated[bool, BoolOption()] = False
-    """Push metrics to a broker that asks for them (KIP-714): those that the cluster's operators have subscribed to, as
-    `client-metrics` resources say. Needs the extra `telemetry`. Kafka's default is true. Here it is off, since
-    metrics name topics to people who do not run the application, and since a broker answers a connection's requests in
-    order: records wait behind a push that its plug-in is slow to take."""
+    """Push metrics to a broker that asks for them (KIP-714), as the cluster's `client-metrics` resources say. Needs the
+    extra `telemetry`. Kafka's default is true. Here it is off, since metrics name topics to people who do not run the
+    application, and since records wait behind a push that a broker's plug-in is slow to take."""
+
+    metrics_num_samples: Annotated[int, IntOption(1)] = 2
+    """How many sample windows Kafka's `-avg`, `-max` and `-rate` metrics are of: by default, the last minute."""
+
+    metrics_sample_window_ms: Annotated[int, IntOption(1)] = 30_000
+    """Length of one sample window, in ms."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
@@ -425,9 +429,8 @@ class ProducerConfig(Presets):
 
     def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
         named = in_python_spelling(options, option_kinds())
-        bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        self._put("bootstrap", bootstrap)
-        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in bootstrap))
+        self._put("bootstrap", parse_bootstrap_servers(bootstrap_servers))
+        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in self.bootstrap))
         for name, value in texts.accept_all(option_kinds(), named, option_defaults()).items():
             self._put(name, value)
             if name in named and getattr(option_kinds()[name], "is_secret", False):
@@ -531,9 +534,8 @@ class ProducerConfig(Presets):
     def json_schema(cls) -> dict[str, object]:
         """Return a JSON Schema (draft 2020-12) of the documents that `from_kafka_properties` takes.
 
-        It has the names in Python's spelling, types, ranges, defaults and texts of the options, and marks secrets as
-        `writeOnly`. Options that only Python objects can be, such as `ssl_context`, are not in it; how options go
-        together is checked by the constructor alone.
+        It has names in Python's spelling, types, ranges, defaults and texts, and marks secrets as `writeOnly`. It lacks
+        options that only Python objects can be, such as `ssl_context`, and the rules of options that go together.
         """
         from aioproducer.config._json_schema import schema_of  # noqa: PLC0415  # rarely used
 
@@ -558,15 +560,15 @@ class ProducerConfig(Presets):
     @property
     def times_transactions_out_early(self) -> bool:
         """Whether brokers are told, on purpose, to abort transactions before their records are given up."""
-        was_given = {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys()
-        return (
-            self.transactional_id is not None and was_given and self.transaction_timeout_ms < self.delivery_timeout_ms
-        )
+        if self.transactional_id is None or not {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys():
+            return False
+        return self.transaction_timeout_ms < self.delivery_timeout_ms
 
     def name_client(self) -> str:
         """Return `client_id`, or the next number of the process's series: `producer-1`."""
         return self.client_id or f"producer-{next(self._client_numbers)}"
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show what was given; the rest are defaults."""
         options = "".join(f", {name}={value!r}" for name, value in self.given.items())

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from aioproducer.security._https import OpenSocket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,13 @@ class TokenProvider(Protocol):
         hold a secret; that of an `AuthenticationError`, or of a subclass, is shown as it is.
         """
         ...
+
+
+def provider_through(provider: TokenProvider, open_socket: OpenSocket) -> TokenProvider:
+    """Return a provider of this package with an endpoint that is connected to by a function; others as they are."""
+    through = getattr(provider, "_through", None)
+    routed: TokenProvider = provider if through is None else through(open_socket)
+    return routed
 
 
 def check_token_provider(given: object) -> None:

@@ -24,6 +24,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+from aioproducer._shown_values import in_any_state
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.broker import Broker
@@ -252,6 +253,7 @@ class FakeCluster(AnyFakeCluster):
         self._host = "127.0.0.1"
         self._driver: ClusterDriver | None = None
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<FakeCluster of {self._nodes}, Kafka {self._settings.profile.name}, {self._state()}>"
 
@@ -444,6 +446,7 @@ class ThreadedFakeCluster(AnyFakeCluster):
         self._portal: BlockingPortal | None = None
         self._exits = ExitStack()
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"{repr(self._cluster)[:-1]}, in a thread>"
 

@@ -1,11 +1,15 @@
 """Arguments that commands share: `--config FILE`, servers of the environment, text that is not ASCII or no text."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from aioproducer.cli.arguments import LOCAL, SERVERS_VARIABLE, FileProperties, connection_config
+from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import refused, run
 from tests.fakes.proxies import working_proxy
@@ -23,6 +27,30 @@ linger.ms=7
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SERVERS_VARIABLE, raising=False)
+
+
+def commands_of(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each command of Click and its options, also those of groups."""
+    for each, below in getattr(command, "commands", {}).items():
+        yield from commands_of(below, f"{name} {each}".strip())
+    yield name, {option for parameter in command.params for option in parameter.opts}
+
+
+def test_every_command_with_a_file_takes_a_token_provider() -> None:
+    """A file alone cannot authenticate with OAUTHBEARER."""
+    found = dict(commands_of(get_command(command_line(["--help"])), ""))
+    with_file = {name for name, options in found.items() if "--config" in options}
+
+    assert {"produce", "load", "tail", "diagnose", "txn list"} <= with_file
+    assert with_file == {name for name, options in found.items() if "--token-provider" in options}
+
+
+def test_provider_that_cannot_be_had_is_a_usage_error() -> None:
+    for command in (["produce", "t"], ["tail", "t"], ["txn", "list"], ["diagnose"], ["load", "x", "--topic", "t"]):
+        ended = refused(*command, "--token-provider", "no_such_tokens:given")
+
+        assert ended.code == 2
+        assert "--token-provider: the token provider 'no_such_tokens:given': " in ended.errors[0]
 
 
 def file_of(folder: Path, text: str) -> str:

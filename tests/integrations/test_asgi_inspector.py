@@ -190,7 +190,7 @@ async def test_same_error_of_many_partitions_is_one_reason(cluster: FakeCluster)
     assert isinstance(reasons, list)
     texts = {re.sub(r"^node [123]", "node", reason["words"]) for reason in reasons}
     error = "NOT_ENOUGH_REPLICAS: fewer replicas in sync than min.insync.replicas"
-    assert texts == {f"node could not be sent to (the last attempt failed: {error})"}
+    assert texts == {f"node answered the last attempt with {error}"}
 
 
 def waiting(topic: str, partition: int, age_s: float) -> Waiting:

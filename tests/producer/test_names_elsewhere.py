@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import pydoc
+from abc import ABC
 from typing import Any
 
 import pytest
@@ -61,6 +62,8 @@ async def test_close_of_a_producer_for_aiokafka_names_stop() -> None:
 def test_help_and_inspection_work(kind: Any) -> None:
     assert "Gets records" in pydoc.render_doc(kind) or kind is not Producer
     assert inspect.getmembers(kind)
+    assert {"produce", "publish", "poll"}.isdisjoint(dir(kind))
+    assert type("Combined", (kind, ABC), {})
     assert not issubclass(kind, contextlib.AbstractContextManager) or kind is BlockingProducer
     assert not issubclass(kind, contextlib.AbstractAsyncContextManager) or kind is not BlockingProducer
 
