@@ -192,6 +192,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         decode: Callable[[RawResponse], ResponseT],
         *,
         node_id: int | None = None,
+        coordinator: Node | None = None,
         at_most: int | None = None,
     ) -> ResponseT:
         """Send a request to a broker, connecting if needed, and wait for the response.
@@ -202,7 +203,9 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
         Args:
             decode: a ProtocolError that it raises closes the connection and is raised here.
-            node_id: None asks the least loaded node, and others if it does not answer soon.
+            node_id: of a node that metadata names. Without it, and without a coordinator, the least loaded node is
+                asked, and others if it does not answer soon.
+            coordinator: as FindCoordinator names it, with the address to use if metadata does not name it.
             at_most: a bound of the version.
 
         Raises:
@@ -223,6 +226,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             )
             return pending.response
 
+        if coordinator is not None:
+            return await ask(await self._node_selector.reach_coordinator(coordinator))
         if node_id is None:
             return await self._hedged_request.first_response(ask)
         return await ask(await self._node_selector.reach(node_id))

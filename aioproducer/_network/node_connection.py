@@ -179,7 +179,7 @@ class NodeConnection:
         self._context.counters_by_node.move(self.node.id, node.id)
         self.node, self.host = node, node.host
         if self.connection is not None:
-            self.connection.label = _label(node)
+            self.connection.label = label_of(node)
 
     def retire(self) -> None:
         """Make no further attempt, and close when no request is in flight."""
@@ -205,7 +205,7 @@ class NodeConnection:
 
     def __repr__(self) -> str:
         state = "connected" if self.connection else "connecting" if self._is_trying else "not connected"
-        return f"<NodeConnection {_label(self.node)} {state} failures={self._failures_in_a_row}>"
+        return f"<NodeConnection {label_of(self.node)} {state} failures={self._failures_in_a_row}>"
 
     def _cancel_attempt(self) -> None:
         if self._timer is not None:
@@ -229,7 +229,7 @@ class NodeConnection:
             self._on_change(self)
             return
         refusals.begin(self.place, now)
-        name = f"aioproducer-connect | {self._context.client_id} | {_label(self.node)}"
+        name = f"aioproducer-connect | {self._context.client_id} | {label_of(self.node)}"
         self._task = self._context.loop.create_task(self._connect(), name=name)
 
     async def _connect(self) -> None:
@@ -241,7 +241,7 @@ class NodeConnection:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {text_of(error)}")
+            failure = BrokerConnectionError(f"cannot connect to {label_of(self.node)}: {text_of(error)}")
             failure.__cause__ = error
             self._fail_attempt(failure)
         finally:
@@ -267,7 +267,7 @@ class NodeConnection:
         attempt = ConnectionAttempt(
             self._context,
             self.node,
-            label=_label(self.node),
+            label=label_of(self.node),
             timeout_s=self._setup_timeout.delay_s(self._failed_attempts_in_a_row),
             number=self._attempts,
         )
@@ -281,7 +281,7 @@ class NodeConnection:
             self._refused = attempt.refusals
 
     def _connection_factory(self) -> Callable[[], BrokerConnection]:
-        context, label = self._context, _label(self.node)
+        context, label = self._context, label_of(self.node)
         sasl = None if context.security is None else context.security.sasl
         if sasl is None:
             return partial(BrokerConnection, context, label, self._lose)
@@ -493,5 +493,6 @@ def _address(node: Node) -> str:
     return place_text(node.host, node.port)
 
 
-def _label(node: Node) -> str:
+def label_of(node: Node) -> str:
+    """Return how errors name a broker."""
     return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"
