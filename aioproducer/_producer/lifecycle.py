@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer._logs import event_log
+from aioproducer._producer.needed_modules import load_parts
 from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
@@ -58,6 +59,7 @@ class LifecycleMethods:
         self._starting: asyncio.Task[None] | None = None
         self._starters = 0
         self._is_handed_out = False  # some `start` has returned
+        self._keeps_hooks = False  # a start that fails leaves interceptors and serializers open
         self._closing: asyncio.Task[UndeliveredError | None] | None = None
         self._is_close_reported = False
         self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
@@ -65,6 +67,7 @@ class LifecycleMethods:
         self._log: EventLog | None = None
         self._made_at = made_at
         self._is_loss_reported = False  # or its owner reports it
+        load_parts(config)
         _ALIVE.add(self)
 
     def _use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
@@ -121,7 +124,7 @@ class LifecycleMethods:
                 delivery_timeout_ms=self._config.delivery_timeout_ms,
                 reason="brokers abort a transaction while its records may still be delivered",
             )
-        from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of all imports
+        from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # by `load_parts` before
         from aioproducer._producer.wiring import ProducerDependencies  # noqa: PLC0415  # as the runtime
 
         dependencies = ProducerDependencies(
@@ -138,12 +141,14 @@ class LifecycleMethods:
         running = ProducerRuntime(dependencies, self._lifecycle, self._serializers)
         if self._config.enable_metrics_push:
             running.metrics_push = self._metrics_push(running, log)
+        running.keeps_hooks = self._keeps_hooks
         self._running = running
         try:
             await running.start(wait=wait)
         except BaseException:
             await running.close(0)
             raise
+        running.keeps_hooks = False
         self._opened(running)
 
     def _part_classes(self) -> PartClasses:
@@ -181,6 +186,26 @@ class LifecycleMethods:
             await self.close(0)
         else:
             await self._abort_start()
+
+    def _keep_hooks_open(self) -> None:
+        """Leave interceptors and serializers open when the start fails: it will be tried again."""
+        self._keeps_hooks = True
+
+    async def _withdraw_start(self) -> None:
+        """Close what a start has opened; `_forget_start` then makes another one possible."""
+        await self._abort_start()
+        if self._running is not None and self._lifecycle.state is not ProducerState.CLOSED:
+            self._running.keeps_hooks = True
+            await self._running.close(0)
+
+    def _forget_start(self) -> object:
+        """Be as before the start, and return its parts."""
+        started = self._running, self._starting
+        self._lifecycle = ProducerStateMachine(self._lifecycle.name)
+        self._running = self._starting = self._closing = None
+        self._starters = 0
+        self._is_handed_out = self._is_close_reported = False
+        return started
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
         """Wait until exactly the records accepted before this call have ended; their linger ends.
@@ -274,6 +299,8 @@ class LifecycleMethods:
 
     async def _close(self, timeout_s: float) -> UndeliveredError | None:
         """Close, once; every waiting `close`, or else the next one, raises the returned error."""
+        if self._running is not None:
+            self._running.keeps_hooks = False
         await self._abort_start()
         if self._running is None or self._lifecycle.state is ProducerState.CLOSED:
             self._lifecycle.close_unstarted()

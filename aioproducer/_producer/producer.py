@@ -249,6 +249,11 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         else:
             self._disable_sending()  # until a transaction begins
 
+    def _forget_start(self) -> object:
+        self._disable_sending()
+        self.__dict__.pop("_admission", None)
+        return super()._forget_start()
+
     def _open_admission(self) -> Admission:
         if not hasattr(self, "_admission"):  # new, still starting, or its start has failed
             self._lifecycle.refuse()

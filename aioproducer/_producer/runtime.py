@@ -51,6 +51,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.max_block_s = self._config.max_block_ms / 1000
         self.topic_options = dependencies.topic_options
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
+        self.keeps_hooks = False  # a close leaves interceptors and serializers open, for another start
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
         self.started_at_ms = 0  # wall clock
@@ -143,8 +144,9 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             self.metadata_waits.wake_all()
             await self.client.close()
             await self._supervisor.stop()
-            self.record_hooks.close()
-            await self.serializers.close(self.max_block_s)
+            if not self.keeps_hooks:
+                self.record_hooks.close()
+                await self.serializers.close(self.max_block_s)
             # Last: a close that is cancelled before this must leave the failures to the next close.
             error = await self.completion.take_error(failed)
             self.lifecycle.move_to(ProducerState.CLOSED)

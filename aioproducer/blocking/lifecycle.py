@@ -17,7 +17,8 @@ from aioproducer._logs import event_log
 from aioproducer._native.locked import locked
 from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, report_not_closed
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
-from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
+from aioproducer._threads.calls import ADVICE, GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
+from aioproducer._threads.installed_uvloop import load_uvloop
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, are_patched, start_thread, wait_for_lock
 from aioproducer.blocking._background_threads import BackgroundLoop, LogThread
 from aioproducer.blocking._handoff_queue import Barrier, HandoffQueue
@@ -51,6 +52,9 @@ GREENLET_POLL_S: Final = 0.005  # between two looks of a greenlet that waits for
 
 _ALIVE: Final[weakref.WeakSet[BlockingLifecycle]] = weakref.WeakSet()
 
+_OF_PARENTS: Final[list[object]] = []
+"""Parts of a start that a thread of the parent process has begun; kept, since their sockets are the parent's."""
+
 _CLOSING: Final[dict[_thread.LockType, float]] = {}
 """Locks, each held while a dropped producer is being closed, with the seconds that it has for deliveries."""
 
@@ -66,24 +70,37 @@ class BlockingLifecycle:
     def __init__(self, producer: Producer, *, made_at: str) -> None:
         self._producer = producer
         self._config = producer.config
-        self._log = LogThread(lambda: producer.statistics().client_id)
-        producer._use_log(self._log)
         self._max_block_s = self._config.max_block_ms / 1000
         self._topic_options = producer._topic_options  # noqa: SLF001  # of this package
-        self._queue = HandoffQueue(
-            self._max_block_s, abort_transaction=partial(_reject_commit, producer), log=self._log
-        )
         self._running = producer._take_over_report()  # noqa: SLF001  # of this package
-        self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
+        self._make_parts()
+        load_uvloop()  # before a fork, in which another thread might be in the middle of its import
         self._made_at = made_at
         self._start_lock = RealRLock()  # reentrant, as that of the background loop
         self._start_gate = allocate_lock()  # instead of it, among greenlets of one thread
         self._is_started = False
+        self._is_first_use_begun = False  # so it must be undone before the next one, unless it has started
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
         self._last_flush: CallFuture[None] | None = None
         self._is_loss_reported = False
         _ALIVE.add(self)
+
+    def _make_parts(self) -> None:
+        """Make what one start uses up."""
+        producer = self._producer
+        self._log = LogThread(lambda: producer.statistics().client_id)
+        producer._use_log(self._log)  # noqa: SLF001  # of this package
+        self._queue = HandoffQueue(
+            self._max_block_s, abort_transaction=partial(_reject_commit, producer), log=self._log
+        )
+        self._background = BackgroundLoop(self._log.call, last=self._close_on_loop)
+
+    async def _close_on_loop(self) -> None:
+        if self._is_first_use_begun and not (self._is_started or self._is_closed):
+            await self._producer._withdraw_start()  # noqa: SLF001  # of this package
+        else:
+            await self._producer.close(0)
 
     @property
     def _longest_delivery_s(self) -> float:
@@ -93,7 +110,8 @@ class BlockingLifecycle:
         """Start the background loop and connect; a second call does nothing.
 
         Without it, the first call that needs the loop does as `start(wait=False)`, in the process of that call: a
-        producer that was made before a fork, and not used yet, may be used on both sides.
+        producer that was made before a fork, and not used yet, may be used on both sides. If that fails, or is
+        interrupted, the producer is not started, and the next call tries again.
 
         Args:
             wait: until a broker has answered, at most `max_block_ms`.
@@ -103,24 +121,31 @@ class BlockingLifecycle:
             OSError, RuntimeError: no more open files or threads are allowed; everything is cleaned up.
             ProducerClosedError: it was closed.
         """
-        if self._is_closed:
-            raise ProducerClosedError("the producer was closed; make a new one")
+        if self._is_first_use_begun and not self._is_started:  # an earlier first use has failed, or goes on
+            self._one_at_a_time(self._undo_first_use)
         try:
-            self._log.start()
-            self._background.start(self._queue.run)
-            self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
+            self._start(wait=wait)
         except BaseException:
             with contextlib.suppress(KafkaError):
                 self.close(0)
             raise
-        self._is_started = True
         return self
 
+    def _start(self, *, wait: bool) -> None:
+        if self._is_closed:
+            raise ProducerClosedError("the producer was closed; make a new one")
+        self._log.start()
+        self._background.start(self._queue.run)
+        self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
+        self._is_started = True
+
     def _ensure_started(self) -> None:
-        if self._is_started:
-            return
+        if not self._is_started:
+            self._one_at_a_time(self._start_at_first_use)
+
+    def _one_at_a_time(self, step: Callable[[], None]) -> None:
         if not are_patched():
-            locked(self._start_lock, self._start_at_first_use)
+            locked(self._start_lock, step)
             return
         deadline = monotonic() + self._max_block_s
         while not self._start_gate.acquire(blocking=False):
@@ -128,13 +153,40 @@ class BlockingLifecycle:
                 raise MetadataTimeoutError("another greenlet has not started the producer within max_block_ms")
             time.sleep(GREENLET_POLL_S)  # the patched one: it lets the other greenlet go on
         try:
-            self._start_at_first_use()
+            step()
         finally:
             self._start_gate.release()
 
     def _start_at_first_use(self) -> None:
-        if not self._is_started:  # by another thread meanwhile
-            self.start(wait=False)
+        if self._is_started:  # by another thread meanwhile
+            return
+        self._undo_first_use()
+        if not self._is_closed:
+            self._is_first_use_begun = True
+            self._producer._keep_hooks_open()  # noqa: SLF001  # of this package
+        try:
+            self._start(wait=False)
+        except BaseException:
+            with contextlib.suppress(KafkaError):
+                self._undo_first_use()
+            raise
+
+    def _undo_first_use(self) -> None:
+        """Be as before a first use that has failed, or was interrupted: nothing was accepted yet.
+
+        Ctrl-C may interrupt this, too: the next call continues it.
+        """
+        if not self._is_first_use_begun or self._is_started or self._is_closed:
+            return
+        self._stop()
+        if not self._background.has_ended:
+            raise MetadataTimeoutError(f"the thread of a first use that failed has not ended yet; {ADVICE}")
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._producer._forget_start()  # noqa: SLF001  # of this package
+        self._make_parts()
+        self._is_first_use_begun = False
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver accepted records, then close the connections and end the thread.
@@ -304,6 +356,10 @@ class BlockingLifecycle:
     def _mark_forked(self) -> None:
         """Replace locks that a thread of the parent may have held at the fork."""
         self._start_lock, self._start_gate = RealRLock(), allocate_lock()
+        if self._is_first_use_begun and not self._is_started:  # by a thread of the parent, which goes on there
+            _OF_PARENTS.append((self._background, self._queue, self._producer._forget_start()))  # noqa: SLF001  # as above
+            self._begin_again()
+            return
         self._background.mark_forked()
         self._log.mark_forked()
 
