@@ -27,7 +27,7 @@ from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer._protocol.primitives import Response
 from aioproducer.cluster import Cluster, Node
-from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.errors import BrokerConnectionError, ConfigurationError, KafkaError
 from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
@@ -91,10 +91,21 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         return self.counters_by_node.total()
 
     async def prepare(self) -> None:
-        """Load certificates and keys, before anything is connected; ConfigurationError if they cannot be used."""
+        """Load certificates and keys, before anything is connected.
+
+        Raises:
+            ConfigurationError: they cannot be used. If a password cannot be had now, each connection asks for it again.
+        """
         security = self._context.security
-        if security is not None and security.tls is not None:
+        if security is None or security.tls is None:
+            return
+        try:
             await security.tls.prepare()
+        except ConfigurationError as error:
+            if not error.retriable:
+                raise
+        except (OSError, RuntimeError):
+            """The system has no descriptor or thread now: the connections will load them."""
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""

@@ -90,7 +90,7 @@ class BlockingLifecycle:
         """Make what one start uses up."""
         producer = self._producer
         self._log = LogThread(lambda: producer.statistics().client_id)
-        producer._use_log(self._log)  # noqa: SLF001  # of this package
+        producer._use_log(self._log)
         self._queue = HandoffQueue(
             self._max_block_s, abort_transaction=partial(_reject_commit, producer), log=self._log
         )
@@ -175,6 +175,9 @@ class BlockingLifecycle:
         """Be as before a first use that has failed, or was interrupted: nothing was accepted yet.
 
         Ctrl-C may interrupt this, too: the next call continues it.
+
+        Raises:
+            MetadataTimeoutError: its thread has not ended.
         """
         if not self._is_first_use_begun or self._is_started or self._is_closed:
             return

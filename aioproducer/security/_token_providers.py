@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import ConfigurationError, TokenError
-from aioproducer.security._secret import Secret
+from aioproducer.security._secret import Secret, is_passing
 from aioproducer.security._tokens import Token
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _LARGEST_ANSWER: Final = 1024 * 1024
 _OK: Final = 200
+_BUSY: Final = frozenset({408, 425, 429})
+_BUSY_WORDS: Final = frozenset({"temporarily_unavailable", "server_error"})  # RFC 6749, 4.1.2.1
 _TIMEOUT_S: Final = 10.0
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _LONGEST_LIFETIME_S: Final = 10 * 365 * 86_400
@@ -164,11 +166,12 @@ class JwtBearer:
                 key = _decrypted(self._key_file.read_bytes(), self._key_password.reveal())
             return str(self._jwt.encode(claims, key, algorithm=self._algorithm, headers=self._headers or None))
         except OSError as error:
-            raise TokenError(f"the private key {str(self._key_file)!r} cannot be read: {error.strerror}") from None
+            text = f"the private key {str(self._key_file)!r} cannot be read: {error.strerror}"
+            raise TokenError(text, retriable=is_passing(error)) from None
         except Exception as error:  # noqa: BLE001  # of PyJWT and cryptography
             # Without the cause, whose frames hold the key.
             text = f"the private key {str(self._key_file)!r} cannot sign with {self._algorithm}: {type(error).__name__}"
-            raise TokenError(text) from None
+            raise TokenError(text, retriable=False) from None
 
     def __repr__(self) -> str:
         """Show where tokens come from, and for whom."""
@@ -192,10 +195,11 @@ class _Endpoint:
             words = [answer[key] for key in ("error", "error_description") if key in answer]
             said = "".join(f", {printable(str(word))}" for word in words)
             hint = " (redirects are not followed)" if status // 100 == 3 else ""  # noqa: PLR2004
-            raise TokenError(f"the token endpoint {self.url} answered {status}{said}{hint}")
+            is_busy = status in _BUSY or status // 100 == 5 or answer.get("error") in _BUSY_WORDS  # noqa: PLR2004
+            raise TokenError(f"the token endpoint {self.url} answered {status}{said}{hint}", retriable=is_busy)
         value, lifetime_s = answer.get("access_token"), answer.get("expires_in")
         if not isinstance(value, str) or not value:
-            raise TokenError(f"the token endpoint {self.url} answered without an access_token")
+            raise TokenError(f"the token endpoint {self.url} answered without an access_token", retriable=False)
         is_number = isinstance(lifetime_s, int | float) and not isinstance(lifetime_s, bool)
         is_sensible = is_number and 0 < float(str(lifetime_s)) <= _LONGEST_LIFETIME_S
         expires_at = asked_at + float(str(lifetime_s)) if is_sensible else None
@@ -211,9 +215,10 @@ class _Endpoint:
             with connection.getresponse() as response:
                 return response.status, self._read(response, deadline)
         except TimeoutError:
-            raise TokenError(f"the token endpoint {self.url} has not answered in time") from None
+            raise TokenError(f"the token endpoint {self.url} has not answered in time", retriable=True) from None
         except (OSError, http.client.HTTPException) as error:
-            raise TokenError(f"the token endpoint {self.url} cannot be asked: {_reason(error)}") from None
+            text = f"the token endpoint {self.url} cannot be asked: {_reason(error)}"
+            raise TokenError(text, retriable=not isinstance(error, ssl.SSLCertVerificationError)) from None
         finally:
             connection.close()
 
@@ -222,9 +227,10 @@ class _Endpoint:
         while piece := response.read1(_LARGEST_ANSWER):
             content += piece
             if len(content) > _LARGEST_ANSWER:
-                raise TokenError(f"the token endpoint {self.url} answered more than {_LARGEST_ANSWER} bytes")
+                text = f"the token endpoint {self.url} answered more than {_LARGEST_ANSWER} bytes"
+                raise TokenError(text, retriable=False)
             if time.monotonic() > deadline:
-                raise TokenError(f"the token endpoint {self.url} has not ended its answer in time")
+                raise TokenError(f"the token endpoint {self.url} has not ended its answer in time", retriable=True)
         return content
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -332,7 +338,8 @@ class MskIam:
                 answer = make.generate_auth_token(self._region)
         except Exception as error:
             said = f"{type(error).__name__}: {printable(str(error))}"
-            raise TokenError(f"AWS gives no credentials for MSK: {said}") from error
+            is_refused = type(error).__name__ == "ClientError"  # of botocore: AWS has answered, and refuses
+            raise TokenError(f"AWS gives no credentials for MSK: {said}", retriable=not is_refused) from error
         value, expires_at_ms = answer
         return Token(value=value, expires_at=expires_at_ms / 1000)
 

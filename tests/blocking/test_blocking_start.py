@@ -212,7 +212,8 @@ def test_first_use_that_fails_leaves_it_to_the_next_call(cluster: ClusterElsewhe
 def test_start_may_follow_a_first_use_that_failed(cluster: ClusterElsewhere, tmp_path: Path) -> None:
     """Whose certificates are not there yet, for example."""
     ca_file = tmp_path / "ca.pem"
-    producer = BlockingProducer(cluster.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=str(ca_file))
+    servers = cluster.bootstrap_servers
+    producer = BlockingProducer(servers, security_protocol="SSL", ssl_truststore_location=str(ca_file))
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="ssl_truststore_location"):
             producer.send("orders", b"v")

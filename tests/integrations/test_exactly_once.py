@@ -72,7 +72,7 @@ async def test_run_copies_once(three: FakeCluster) -> None:
 
 
 async def test_loop_waits_for_topics_that_match_a_pattern(one: FakeCluster) -> None:
-    """aiokafka looks for them in its next metadata: right after `subscribe` the consumer has no topics."""
+    """They come with its next metadata: right after `subscribe` the consumer has no topics."""
     servers = one.bootstrap_servers
     async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
         consumer.unsubscribe()
