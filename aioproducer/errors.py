@@ -383,9 +383,7 @@ class AuthenticationError(KafkaError):
     """Whether a token, password or ticket could not be fetched now, and may be later; `start` then goes on until
     `max_block_ms`. False: the other side has refused it."""
 
-    def __init__(
-        self, message: str = "", *, retriable: bool | None = None, **details: Unpack[ErrorDetails]
-    ) -> None:
+    def __init__(self, message: str = "", *, retriable: bool | None = None, **details: Unpack[ErrorDetails]) -> None:
         """Keep the trait beside the message."""
         super().__init__(message, **details)
         if retriable is not None:

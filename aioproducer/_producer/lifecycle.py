@@ -67,6 +67,7 @@ class LifecycleMethods:
         self._log: EventLog | None = None
         self._made_at = made_at
         self._is_loss_reported = False  # or its owner reports it
+        self._handed_over: dict[object, None] = {}  # calls of other threads that the loop has not begun
         load_parts(config)
         _ALIVE.add(self)
 
@@ -366,11 +367,11 @@ class LifecycleMethods:
 
     def _report_loss(self, how: str) -> None:
         running = self._running
-        if running is None or not self._is_left_open or self._is_loss_reported:
+        if running is None or self._is_loss_reported or not (self._is_left_open or self._handed_over):
             return
         self._is_loss_reported = True
         name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
-        if records := count_undelivered(running):
+        if records := count_undelivered(running) + len(self._handed_over):
             text = f"{in_words(records)} not delivered: {name} {how}"
             report_not_closed(text, event_log(self._lifecycle.name), records=records, made_at=self._made_at)
         warnings.warn(
