@@ -28,6 +28,7 @@ from aioproducer._producer.process_end import (
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
 from aioproducer._producer.record_hooks import UsedSerializers
 from aioproducer._producer.topic_options import OptionsByTopic
+from aioproducer.config._process_ids import for_this_process
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.records import check_topic_name
@@ -51,7 +52,7 @@ class LifecycleMethods:
     _dropped_as: ClassVar = "producer"  # name in the warning about a producer that was dropped without a close
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
-        self._config = config
+        self._config = self._made_with = config
         self._topic_options = OptionsByTopic(config)
         self._serializers = UsedSerializers(config)
         self._lifecycle = ProducerStateMachine(config.name_client())
@@ -95,6 +96,7 @@ class LifecycleMethods:
         self._check_loop()
         self._lifecycle.check_may_start(is_closing=self._closing is not None)
         if self._starting is None:
+            self._complete_ids()
             self._starting = asyncio.get_running_loop().create_task(
                 self._start(wait=wait), name=f"aioproducer-start | {self._lifecycle.name}"
             )
@@ -111,6 +113,11 @@ class LifecycleMethods:
             self._starters -= 1
         self._is_handed_out = True
         return self
+
+    def _complete_ids(self) -> None:
+        """Complete the ids in the process that starts the producer, and not in one that makes it and forks."""
+        self._config = for_this_process(self._made_with)
+        self._lifecycle.name = self._config.client_id or self._lifecycle.name
 
     async def _start(self, *, wait: bool) -> None:
         watch_process()

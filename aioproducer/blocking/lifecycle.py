@@ -154,6 +154,7 @@ class BlockingLifecycle:
     def _start(self, *, wait: bool) -> None:
         if self._is_closed:
             raise ProducerClosedError("the producer was closed; make a new one")
+        self._producer._complete_ids()  # noqa: SLF001  # of this package; the log has the client id
         self._log.start()
         self._background.start(self._queue.run)
         self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
