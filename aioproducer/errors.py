@@ -201,6 +201,9 @@ class ConfigurationError(KafkaError, ValueError):
     retriable: bool = False
     """Whether a value could not be had now, and may be had later: a function of a password raised, for example."""
 
+    problems: tuple[ConfigurationError, ...] = ()
+    """The errors of the single options, where several are refused at once; the message has all of them."""
+
     def __init__(
         self,
         message: str = "",

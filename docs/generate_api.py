@@ -31,20 +31,6 @@ Signatures are as in the source, without `self`.
 `Headers` are any iterable of `(str, bytes | None)` pairs;
 `OnDelivery` is a function of `(RecordMetadata | None, KafkaError | None)`.
 [Guarantees](../explanation/guarantees.md) says what the methods promise, [states](states.md) when they may be called.
-
-<!--
-```python
-from typing import NamedTuple
-
-
-class Order(NamedTuple):
-    id: bytes
-    body: bytes
-
-
-orders: list[Order] = []  # of the examples
-```
--->
 """
 
 _CHAPTERS: Final = {

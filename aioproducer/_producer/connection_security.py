@@ -15,6 +15,7 @@ from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_ti
 from aioproducer._producer.component_settings import network_settings
 from aioproducer.config._jaas import MECHANISMS, parse_jaas
 from aioproducer.config._security_rules import SASL_PROTOCOLS, is_jaas_read_later, jaas_of
+from aioproducer.config._token_texts import extensions_of_module
 from aioproducer.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -162,4 +163,5 @@ def _token_settings(config: ProducerConfig) -> TokenSettings:
         timeout_s=fetch_timeout_s(config.sasl_login_connect_timeout_ms, config.sasl_login_read_timeout_ms),
         retry_backoff_ms=config.sasl_login_retry_backoff_ms,
         retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
+        extensions=extensions_of_module(jaas_of(config)),
     )

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer._logs import event_log
+from aioproducer._producer.names_elsewhere import explain_keyword
 from aioproducer._producer.needed_modules import load_parts
 from aioproducer._producer.process_end import (
     at_process_end,
@@ -125,6 +126,8 @@ class LifecycleMethods:
         log = event_log(self._lifecycle.name) if self._log is None else self._log
         for adjustment in self._config.adjustments:
             log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
+        for note in self._config.notes:
+            log.warning("option_not_used", note=note)
         if self._config.times_transactions_out_early:
             log.warning(
                 "transaction_timeout_is_short",
@@ -330,6 +333,7 @@ class LifecycleMethods:
         if error is None:
             await self.close()
             return
+        explain_keyword(error)
         try:
             await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:

@@ -13,6 +13,7 @@ from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
 from aioproducer._producer.bulk import Columns, CommonParts
+from aioproducer._producer.names_elsewhere import OF_TOPICS, explains
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class TopicRecords(Generic[KeyT, ValueT]):
         return f"{self.name!r} key={key} value={value}"
 
 
+@explains(OF_TOPICS)
 class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
     """A topic of a producer; made by `Producer.topic`. Usable as long as its producer: it holds no records itself.
 

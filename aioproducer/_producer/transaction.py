@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
+from aioproducer._producer.names_elsewhere import OF_TRANSACTIONS, explain_keyword, explains
 from aioproducer._producer.send_methods import SendMethods
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
@@ -252,6 +253,7 @@ ABORT_AFTER_CANCEL_S = 5.0
 """Limit of the wait of a cancelled `async with producer.transaction()` for its abort, which continues anyway."""
 
 
+@explains(OF_TRANSACTIONS)
 class Transaction(SendMethods):
     """An open transaction: the send methods of the producer, for records that become visible together.
 
@@ -372,6 +374,8 @@ class TransactionBlock:
     ) -> None:
         """Commit, or abort if the body raised; the body's exception is raised in any case."""
         assert self._transaction is not None
+        if error is not None:
+            explain_keyword(error)
         self._on_end(self._transaction)
         try:
             if error is None:

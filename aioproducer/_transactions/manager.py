@@ -413,7 +413,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._move_to(TransactionState.READY)
 
     def _end(self, response: EndTxnResponse | None) -> None:
-        """Note that the transaction has ended; `answer` is of EndTxn, if that was sent."""
+        """Note that the transaction has ended; `response` is of EndTxn, if that was sent."""
         if response is not None and self.is_v2 and response.producer_id >= 0:
             self._identity.assign(response.producer_id, response.producer_epoch)
             self._open.has_stray = False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._native.locked import locked
+from aioproducer._producer.names_elsewhere import explain_keyword
 from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
@@ -80,7 +81,7 @@ class FirstUse:
 
 async def _close_on_loop(producer: Producer, first_use: FirstUse) -> None:
     if first_use.is_pending:
-        await producer._withdraw_start()
+        await producer._withdraw_start()  # noqa: SLF001  # of this package
     else:
         await producer.close(0)
 
@@ -295,6 +296,7 @@ class BlockingLifecycle:
         if error is None:
             self.close()
             return
+        explain_keyword(error)
         try:
             self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:
@@ -480,7 +482,7 @@ def _flush_all() -> None:
     flushes = [(producer, producer._begin_exit()) for producer in list(_ALIVE)]
     for producer, flush in flushes:
         producer._end_exit(flush, began_at)
-        producer._warn_at_exit()
+        producer._warn_at_exit()  # noqa: SLF001  # of this module
     for closing, timeout_s in list(_CLOSING.items()):
         wait_for_lock(closing, timeout_s + GRACE_S)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, overload
 from aioproducer._producer.arguments import CallDeadline, from_call, limits_of, owned, owned_headers
 from aioproducer._producer.bulk import is_async
 from aioproducer._producer.lifecycle import caller
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, explains
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
@@ -45,14 +46,15 @@ PURGE_AGAIN_S: Final = 0.001
 """How long `purge` waits for the records of the queue: those that the producer has taken meanwhile are in their way."""
 
 
+@explains(OF_PRODUCERS, other_block="__aenter__")
 class BlockingProducer(BlockingTransactions):
     """Gets records into Apache Kafka from threads and scripts that have no event loop.
 
     ```python
     with BlockingProducer("localhost:9092") as producer:
         metadata = producer.send("orders", b"...", key=b"customer-7")  # delivered
-        for order in orders:
-            producer.enqueue("orders", order.body, key=order.id)  # waits only for room
+        for number in range(1_000):
+            producer.enqueue("orders", b"...", key=b"customer-%d" % number)  # waits only for room
         producer.flush()  # raises if anything was not delivered
     ```
 

@@ -3,16 +3,20 @@
 An argument wins over the file of `--config`, and the file over the environment variable.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import typer
 
+from aioproducer.cli.process import tell
 from aioproducer.cli.running import usage_error
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import kafka_name, python_name
+from aioproducer.config._option_names import kafka_name, python_name, reason_to_ignore
+from aioproducer.config._problems import placed
 from aioproducer.config._properties_file import Property, read_properties
 from aioproducer.errors import ConfigurationError
 
@@ -69,11 +73,11 @@ class FileProperties:
 
     @property
     def all(self) -> dict[str, str]:
-        """Without those about objects, and without servers."""
+        """Without those about objects, without servers, and without those of other clients."""
         return {
             name: found.value
             for name, found in self._properties.items()
-            if kafka_name(python_name(name)) not in {_SERVERS, *_OF_OBJECTS}
+            if kafka_name(python_name(name)) not in {_SERVERS, *_OF_OBJECTS} and not reason_to_ignore(python_name(name))
         }
 
     @property
@@ -100,12 +104,39 @@ class FileProperties:
             besides: names of properties that arguments have replaced.
         """
         replaced = {python_name(name) for name in besides}
-        lines = [
-            found.line
-            for name, found in self._properties.items()
-            if python_name(name) == error.option and error.option not in replaced
-        ]
-        return f"{self._path}, line {max(lines)}: {error}" if lines else str(error)
+
+        def place(problem: ConfigurationError) -> str:
+            found = [each.line for name, each in self._properties.items() if python_name(name) == problem.option]
+            return f"{self._path}, line {max(found)}" if found and problem.option not in replaced else ""
+
+        return str(placed(error, place))
+
+    def for_a_producer(self) -> ProducerView:
+        """Return what a producer says of the whole file, of which other commands read what concerns connections."""
+        every = {name: found.value for name, found in self._properties.items()}
+        if not any(python_name(name) == _SERVERS_OPTION for name in every):
+            every[_SERVERS] = LOCAL
+        try:
+            config = ProducerConfig.from_kafka_properties(every)
+        except ConfigurationError as error:
+            return ProducerView([self.located(problem) for problem in error.problems or (error,)], [])
+        return ProducerView([], list(config.notes))
+
+
+def tell_ignored(properties: FileProperties) -> None:
+    """Tell what a command that sends does not use of the file."""
+    for note in properties.for_a_producer().ignored:
+        tell(f"aioproducer: {note}")
+
+
+class ProducerView(NamedTuple):
+    """What a producer says of a file."""
+
+    refused: list[str]
+    """The options that it refuses."""
+
+    ignored: list[str]
+    """What it does not use, or reads differently from Java."""
 
 
 _SERVERS_OPTION: Final = python_name(_SERVERS)
@@ -128,13 +159,21 @@ def file_properties(path: str | None) -> FileProperties:
 def connection_config(bootstrap_server: str | None, config_file: str | None, *, client_id: str) -> ProducerConfig:
     """Return the configuration of a command that only connects; anything wrong is a usage error."""
     properties = file_properties(config_file)
-    servers = properties.servers(bootstrap_server)
+    config = config_of_connections(bootstrap_server, properties, client_id=client_id)
+    for refused in properties.for_a_producer().refused:
+        tell(f"aioproducer: a producer would refuse this: {refused}")
+    return config
+
+
+def config_of_connections(server: str | None, properties: FileProperties, *, client_id: str) -> ProducerConfig:
+    """Return the configuration of a command that only connects; anything wrong with that is a usage error."""
+    servers = properties.servers(server)
     try:
         return ProducerConfig.from_kafka_properties(
             {_SERVERS: servers, "client.id": client_id, **properties.of_connections}
         )
     except ConfigurationError as error:
-        usage_error(properties.located(error, besides=() if bootstrap_server is None else (_SERVERS,)))
+        usage_error(properties.located(error, besides=() if server is None else (_SERVERS,)))
 
 
 def _read(path: str) -> dict[str, Property]:

@@ -39,6 +39,12 @@ def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
 def _split(given: object) -> list[str]:
     if isinstance(given, str):
         return [part.strip() for part in given.split(",") if part.strip()]
+    if isinstance(given, Mapping):
+        _refuse_type(
+            "bootstrap_servers must be a str or a sequence of str; options in a dict are "
+            "Producer(ProducerConfig.from_kafka_properties(...))",
+            given,
+        )
     if isinstance(given, bytes | bytearray | memoryview) or not isinstance(given, Sequence):
         _refuse_type("bootstrap_servers must be a str or a sequence of str", given)
     for index, server in enumerate(given):

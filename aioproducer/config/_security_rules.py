@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, PLAIN, SCRAM, JaasConfig, parse_jaas
-from aioproducer.config._option_names import python_name
+from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, OAUTHBEARER, PLAIN, SCRAM, JaasConfig, parse_jaas
+from aioproducer.config._token_texts import PROVIDER, extensions_of_module, options_of_module
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
 from aioproducer.security._secret import is_read_later, revealed_if_there
@@ -126,15 +126,6 @@ def _check_versions(config: _Options) -> None:
 
 
 _SCRAM: Final = "SCRAM-"
-_PROVIDER: Final = "sasl_token_provider"
-_FETCHING: Final = (
-    "sasl_oauthbearer_",
-    "sasl_login_callback_",
-    "sasl_login_class",
-    "sasl_client_callback_handler_class",
-)
-"""Beginnings of the options with which Java fetches tokens."""
-_MSK_MECHANISM: Final = "AWS_MSK_IAM"
 _IN_THE_CLEAR: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 _OF_PASSWORDS: Final = ("sasl_username", "sasl_password")
 _OF_KERBEROS: Final = ("sasl_kerberos_service_name", "sasl_kerberos_keytab", "sasl_kerberos_principal")
@@ -195,15 +186,17 @@ def credentials_of_jaas(config: _Options) -> dict[str, object]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def not_replaced(values: Mapping[str, str], options: Collection[str]) -> dict[str, str]:
-    """Return the options of a property file without those that are replaced by options given beside it."""
-    fetching = _FETCHING if _PROVIDER in options else ()
+def notes_of_jaas(config: _Options) -> tuple[str, ...]:
+    """Return a line about what of `sasl_jaas_config` the given token provider replaces.
 
-    def is_replaced(name: str, text: str) -> bool:
-        is_of_msk = name == "sasl_mechanism" and text.strip() == _MSK_MECHANISM  # its login module says OAUTHBEARER
-        return name in options or name.startswith(fetching) or (bool(fetching) and is_of_msk)
-
-    return {name: text for name, text in values.items() if not is_replaced(python_name(name), text)}
+    Raises:
+        ConfigurationError: both say something, and not the same; or brokers could not read an extension.
+    """
+    jaas, provider = jaas_of(config), config.sasl_token_provider
+    if jaas is None or provider is None or jaas.module not in {OAUTHBEARER, MSK_IAM}:
+        return ()
+    extensions_of_module(jaas)
+    return tuple(options_of_module(jaas, provider))
 
 
 def check_sasl(config: _Options) -> None:
@@ -255,7 +248,7 @@ def _refuse_without_sasl(config: _Options, name: str) -> NoReturn:
 
 
 def _check_kerberos(config: _Options) -> None:
-    _refuse_given(config, (*_OF_PASSWORDS, _PROVIDER), "is not for GSSAPI, which takes a ticket or a keytab")
+    _refuse_given(config, (*_OF_PASSWORDS, PROVIDER), "is not for GSSAPI, which takes a ticket or a keytab")
     service = config.sasl_kerberos_service_name
     if not service:
         _refuse(

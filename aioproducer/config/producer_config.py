@@ -3,22 +3,22 @@
 The reference page in the docs is made from the texts under the fields.
 """
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from itertools import count
 from os import PathLike
-from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._network.addresses import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer.config import _rules as rules
+from aioproducer.config import _text_options as texts
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl, parse_bootstrap_servers
-from aioproducer.config._option_names import check_properties, in_python_spelling, python_name
+from aioproducer.config._option_names import in_python_spelling, python_name
 from aioproducer.config._option_types import (
     INT64_MAX,
     INTERCEPTORS,
@@ -35,11 +35,10 @@ from aioproducer.config._option_types import (
     OptionKind,
     Plugin,
     TransactionalId,
-    ignores_keys,
     serializer_option,
 )
 from aioproducer.config._properties_file import read_properties
-from aioproducer.config._security_rules import check_sasl, check_security, credentials_of_jaas, not_replaced
+from aioproducer.config._security_rules import check_sasl, check_security, credentials_of_jaas, notes_of_jaas
 from aioproducer.config._security_types import (
     FileName,
     NameCheck,
@@ -67,9 +66,6 @@ from aioproducer.serializers import SerializerArgument
 _PROVIDER = "an object with async def token()"
 _AS_THEY_ARE: Final = object()
 _DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
-
-_OF_THE_BUILD: Final = {"AIOPRODUCER_CHECKED", "AIOPRODUCER_OPTIMISE", "AIOPRODUCER_SANITIZED"}
-"""Environment variables that say how native modules are compiled."""
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -406,7 +402,7 @@ class ProducerConfig(Presets):
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
-    Of two live ones the older is fenced: give each worker its own, `"billing-1"`, or `"billing-{WORKER}"` by a variable.
+    Of two live ones the older is fenced: give each worker its own, by a variable perhaps: `"billing-{WORKER}"`.
     Brokers with authorization want Write and Describe on it."""
 
     transaction_timeout_ms: Annotated[int, IntOption(1)] = 60_000
@@ -422,6 +418,9 @@ class ProducerConfig(Presets):
     adjustments: tuple[rules.Adjustment, ...] = field(init=False, compare=False)
     """Values that follow from other options, each with the reason."""
 
+    notes: tuple[str, ...] = field(init=False, compare=False)
+    """What a property file or JAAS text says that is not used, or read differently from Java; logged at start."""
+
     _client_numbers: ClassVar = count(1)  # as Kafka's: one series for the process
 
     def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
@@ -429,16 +428,17 @@ class ProducerConfig(Presets):
         bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._put("bootstrap", bootstrap)
         self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in bootstrap))
-        for name, kind in option_kinds().items():
-            self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
-            if name in named and getattr(kind, "is_secret", False):
-                named[name] = getattr(self, name)  # no repr shows it
+        for name, value in texts.accept_all(option_kinds(), named, option_defaults()).items():
+            self._put(name, value)
+            if name in named and getattr(option_kinds()[name], "is_secret", False):
+                named[name] = value  # no repr shows it
         self._put("given", named)
         if self.max_waiting_bytes < 0:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
         for name, value in credentials_of_jaas(self).items():
             self._put(name, value)
+        self._put("notes", notes_of_jaas(self))
         rules.check_rules(self)
         check_security(self, option_defaults())
         check_sasl(self)
@@ -459,24 +459,14 @@ class ProducerConfig(Presets):
 
         Args:
             properties: names in either spelling; texts are read as Kafka reads them, other values are taken as they
-                are. Kafka's serializers and partitioners may be given by the names of their Java classes.
+                are. Kafka's serializers and partitioners may be given by the names of their Java classes. Options of
+                consumers and of schema registries are ignored, and named in `notes`.
 
         Raises:
             ConfigurationError: as the constructor; also a text that cannot be read, or an option in both spellings.
             ConfigurationTypeError: as the constructor; also no mapping, and no `bootstrap.servers`.
         """
-        check_properties(properties)
-        named = in_python_spelling(properties, {"bootstrap_servers", *option_kinds()})
-        if "bootstrap_servers" not in named:
-            raise ConfigurationTypeError("bootstrap.servers is missing", option="bootstrap_servers")
-        bootstrap_servers = named.pop("bootstrap_servers")
-        parsed = {
-            name: option_kinds()[name].parse(name, value) if isinstance(value, str) else value
-            for name, value in named.items()
-        }
-        if ignores_keys(named.get("partitioner")):
-            parsed["partitioner_ignore_keys"] = True
-        return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
+        return cls._of_texts(properties)
 
     @classmethod
     def from_properties_file(cls, path: str | PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
@@ -491,18 +481,20 @@ class ProducerConfig(Presets):
                 provider over the options with which Java fetches tokens.
 
         Raises:
-            ConfigurationError: as `from_kafka_properties`; says in which line.
+            ConfigurationError: as `from_kafka_properties`; says in which lines.
             ConfigurationTypeError: likewise.
             OSError: the file cannot be read.
         """
         properties = read_properties(path)
         try:
-            values = not_replaced({name: found.value for name, found in properties.items()}, options)
-            return cls.from_kafka_properties({**values, **options})
+            beside = in_python_spelling(options, option_kinds())
+            left = {name: found.value for name, found in properties.items() if python_name(name) not in beside}
+            config = cls._of_texts({**left, **beside})
         except ConfigurationError as error:
-            lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
-            where = f"{path}, line {max(lines)}" if lines else f"{path}"
-            raise type(error)(f"{where}: {error}", option=error.option) from error
+            refused = texts.in_file(error, path, properties)
+            raise refused from error
+        config._put("notes", (*config.notes, *texts.notes_of_file(path, properties)))
+        return config
 
     @classmethod
     def from_environment(cls, prefix: str = "AIOPRODUCER_") -> Self:
@@ -517,13 +509,18 @@ class ProducerConfig(Presets):
         """
         if not isinstance(prefix, str) or not prefix:
             raise ConfigurationTypeError(f"prefix must be text, and not empty, not {prefix!r}")
-        named = {name: text for name, text in os.environ.items() if name.startswith(prefix)}
-        options = {name.removeprefix(prefix).lower(): text for name, text in named.items() if name not in _OF_THE_BUILD}
         try:
-            return cls.from_kafka_properties(options)
+            return cls._of_texts(texts.options_of_variables(prefix), is_shared=False)
         except ConfigurationError as error:
-            variable = f"{prefix}{(error.option or '...').upper()}"
-            raise type(error)(f"{variable}: {error}", option=error.option) from error
+            refused = texts.in_environment(error, prefix)
+            raise refused from error
+
+    @classmethod
+    def _of_texts(cls, properties: Mapping[str, object], *, is_shared: bool = True) -> Self:
+        read = texts.read_options(properties, option_kinds(), is_shared=is_shared)
+        config = cls(**cast("Any", read.options))
+        config._put("notes", (*read.notes, *config.notes))
+        return config
 
     @classmethod
     def _preset(cls, preset: ProducerOptions, bootstrap_servers: object, options: ProducerOptions) -> Self:
@@ -554,7 +551,9 @@ class ProducerConfig(Presets):
         """
         changed = {**self.given, **in_python_spelling(options, option_kinds())}
         servers = self.bootstrap_servers if bootstrap_servers is _AS_THEY_ARE else bootstrap_servers
-        return type(self)(bootstrap_servers=servers, **cast("ProducerOptions", changed))
+        config = type(self)(bootstrap_servers=servers, **cast("ProducerOptions", changed))
+        config._put("notes", tuple(dict.fromkeys((*self.notes, *config.notes))))
+        return config
 
     @property
     def times_transactions_out_early(self) -> bool:

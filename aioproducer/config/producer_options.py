@@ -156,7 +156,8 @@ class Presets:
     def durable(cls, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration that rides out long outages; arguments and errors as `low_latency`.
 
-        Records are given up after 15 minutes, not two, and `acks` other than `"all"` is an error.
+        Records are given up after 15 minutes, not two, and `acks` other than `"all"` is an error. What waits must fit
+        into `buffer_memory`, which is the default's: 32 MiB, about 160 seconds of 200 records of 1 kB per second.
         """
         return cls._preset(DURABLE, bootstrap_servers, options)
 

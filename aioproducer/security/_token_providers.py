@@ -76,6 +76,11 @@ class ClientCredentials:
         self._fields = {"grant_type": "client_credentials", **({"scope": scope} if scope else {}), **(parameters or {})}
         self._extensions = dict(extensions or {})
 
+    @property
+    def _text_arguments(self) -> Mapping[str, str]:
+        given = {"url": self._endpoint.url, "client_id": self._client_id, "scope": self._fields.get("scope", "")}
+        return given | _named_extensions(self._extensions)
+
     async def token(self) -> Token:
         """Fetch a token, in a thread.
 
@@ -146,6 +151,11 @@ class JwtBearer:
         self._fields = {"grant_type": _JWT_BEARER, **({"scope": scope} if scope else {})}
         self._extensions = dict(extensions or {})
 
+    @property
+    def _text_arguments(self) -> Mapping[str, str]:
+        given = {"url": self._endpoint.url, "scope": self._fields.get("scope", "")}
+        return given | _named_extensions(self._extensions)
+
     async def token(self) -> Token:
         """Sign an assertion and fetch a token for it, in a thread.
 
@@ -176,6 +186,10 @@ class JwtBearer:
     def __repr__(self) -> str:
         """Show where tokens come from, and for whom."""
         return f"JwtBearer({self._endpoint.url!r}, subject={self._claims['sub']!r})"
+
+
+def _named_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
+    return {f"extension_{name}": value for name, value in extensions.items()}
 
 
 class _Endpoint:
@@ -316,6 +330,11 @@ class MskIam:
         self._signer = _signer()
         self._region, self._profile = region, profile
         self._role_arn, self._role_session_name = role_arn, role_session_name
+
+    @property
+    def _text_arguments(self) -> Mapping[str, str]:
+        given = {"profile": self._profile, "role_arn": self._role_arn}
+        return given | ({"role_session_name": self._role_session_name} if self._role_arn else {})
 
     async def token(self) -> Token:
         """Sign a token, in a thread: AWS's library may ask a server for credentials.

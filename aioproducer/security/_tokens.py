@@ -45,3 +45,9 @@ def check_token_provider(given: object) -> None:
     if isinstance(given, type) or not callable(getattr(given, "token", None)):
         what = f"the class {given.__name__}" if isinstance(given, type) else f"{type(given).__name__}"
         raise TypeError(f"sasl_token_provider must be an object with async def token(), not {what}")
+
+
+def arguments_of(provider: object) -> Mapping[str, str]:
+    """Return the arguments of a provider of this package that texts of other clients may give too; none of others."""
+    found: object = getattr(provider, "_text_arguments", None)
+    return found if isinstance(found, Mapping) else {}

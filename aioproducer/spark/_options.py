@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import kafka_name, python_name
+from aioproducer.config._option_names import in_python_spelling, kafka_name, python_name
 from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
@@ -313,6 +313,7 @@ def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
             )
     complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
     try:
+        in_python_spelling(complete, {"bootstrap_servers", *option_kinds()})  # what a file may have is refused here
         ProducerConfig.from_kafka_properties(complete)
     except ConfigurationError as error:
         raise _of_data_source(error, complete) from None

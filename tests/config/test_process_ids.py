@@ -35,7 +35,7 @@ async def test_variable_that_is_not_set_is_the_error_of_start(
     monkeypatch.delenv("WORKER", raising=False)
     if value is not None:
         monkeypatch.setenv("WORKER", value)
-    with pytest.raises(ConfigurationError, match="client_id='orders-{WORKER}': the environment variable 'WORKER'"):
+    with pytest.raises(ConfigurationError, match=r"client_id='orders-\{WORKER\}': the environment variable 'WORKER'"):
         await Producer("h:1", client_id="orders-{WORKER}").start()
 
 
@@ -45,22 +45,24 @@ async def test_other_braces_stay(plain: str) -> None:
         assert producer.statistics().client_id == plain
 
 
+def send_in_a_child(producer: BlockingProducer) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: threads and fork
+        child = os.fork()
+    if child == 0:  # pragma: no cover  # counted in the parent
+        try:
+            producer.send("t", b"v")
+            producer.close()
+        finally:
+            os._exit(0)
+    return child
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_each_worker_of_a_preloading_server_has_an_id_of_its_own() -> None:
     with FakeCluster.in_thread(1, topics={"t": 1}) as cluster:
         producer = BlockingProducer(cluster.bootstrap_servers, client_id="orders-{pid}")
-        children = []
-        for _ in range(2):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: threads and fork
-                child = os.fork()
-            if child == 0:  # pragma: no cover  # counted in the parent
-                try:
-                    producer.send("t", b"v")
-                    producer.close()
-                finally:
-                    os._exit(0)
-            children.append(child)
+        children = [send_in_a_child(producer) for _ in range(2)]
         for child in children:
             os.waitpid(child, 0)
         ids = {seen.client_id for seen in cluster.requests}

@@ -76,7 +76,7 @@ def test_first_use_of_a_blocking_producer_imports_nothing(
 
 
 def test_start_imports_neither_rich_nor_structlog(cluster: ThreadedFakeCluster) -> None:
-    """structlog is used where the application has configured it, and so imported it."""
+    """The application that has configured structlog has imported it."""
     shown = "[*map(sys.modules.get, ['rich', 'structlog'])]"
     program = USE.replace("sorted(set(sys.modules) - before)", shown)
     options = json.dumps({"bootstrap_servers": cluster.bootstrap_servers})

@@ -1,4 +1,4 @@
-"""What this side cannot fetch for a moment is tried again until `max_block_ms`; what is refused ends a start at once."""
+"""What this side cannot fetch now is tried again until `max_block_ms`; what is refused ends a start at once."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ BUSY: list[Answer] = [
 
 
 def provider_of(endpoint: Endpoint) -> ClientCredentials:
-    return ClientCredentials(endpoint.url, client_id="alice", client_secret="secret")  # noqa: S106  # a test's
+    return ClientCredentials(endpoint.url, client_id="alice", client_secret="secret")
 
 
 @pytest.mark.parametrize("busy", BUSY, ids=["503", "429", "temporarily_unavailable"])
@@ -131,7 +131,7 @@ async def test_provider_that_says_refused_ends_the_start_at_once() -> None:
 async def test_wrong_password_ends_the_start_at_once() -> None:
     async with FakeCluster(1, security=ClusterSecurity()) as cluster:
         with pytest.raises(CredentialsError):
-            await send(options_of(cluster, "SCRAM-SHA-256", sasl_username="alice", sasl_password="wrong"))  # noqa: S106
+            await send(options_of(cluster, "SCRAM-SHA-256", sasl_username="alice", sasl_password="wrong"))
 
 
 async def test_missing_store_ends_the_start_at_once(tmp_path: Path) -> None:

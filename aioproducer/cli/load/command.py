@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, file_properties
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, file_properties, tell_ignored
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.load.settings import OWN_PROPERTIES, LoadSettings
 from aioproducer.cli.running import usage_error
@@ -88,6 +88,7 @@ def load(  # one for each argument
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP.
     """
     file = file_properties(config_file)
+    tell_ignored(file)
     settings = LoadSettings(
         paths=paths or [],
         topic=topic,

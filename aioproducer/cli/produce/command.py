@@ -13,7 +13,14 @@ import structlog
 import typer
 
 from aioproducer._threads.installed_uvloop import installed_uvloop
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, FileProperties, file_properties, text_of
+from aioproducer.cli.arguments import (
+    BootstrapServer,
+    ConfigFile,
+    FileProperties,
+    file_properties,
+    tell_ignored,
+    text_of,
+)
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.process import tell
 from aioproducer.cli.produce.input import Format, find_inputs
@@ -147,6 +154,7 @@ def produce(
     config = _config(file.servers(bootstrap_server), given, defaults, file=file, problems=problems)
     if config is None or problems:
         usage_error(problems)
+    tell_ignored(file)
     listener = listener_of(inspect)
     _show_logs(verbose=verbose)
     result, tally = _run(config, settings, drain_timeout, listener)

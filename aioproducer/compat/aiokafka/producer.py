@@ -18,6 +18,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
 
+from aioproducer._producer.names_elsewhere import OF_AIOKAFKA, explains
 from aioproducer.compat.aiokafka.batches import BatchBuilder, let_go, serialized, tell_first
 from aioproducer.compat.aiokafka.client import ClientView, UnderlyingProducer
 from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
@@ -54,6 +55,7 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
+@explains(OF_AIOKAFKA, other_block="__enter__")
 class AIOKafkaProducer(AIOKafkaTransactionMethods):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
