@@ -180,7 +180,7 @@ def test_fork_in_another_threads_first_use_works_in_the_child(cluster: ClusterEl
 
 
 @pytest.mark.slow
-def test_producer_that_is_starting_in_the_parent_is_new_in_the_child(cluster: ClusterElsewhere) -> None:
+def test_producer_starting_in_the_parent_is_new_in_the_child(cluster: ClusterElsewhere) -> None:
     """Until it has started: then its thread and connections are the parent's."""
     producer = BlockingProducer(cluster.bootstrap_servers)
 
