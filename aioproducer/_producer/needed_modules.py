@@ -40,6 +40,7 @@ def _needed(config: ProducerConfig) -> Iterator[str]:
         yield "aioproducer._transactions.committed_offsets"
     if config.security_protocol.endswith("SSL"):
         yield "aioproducer._network.tls_reloader"
+        yield "_strptime"  # by `ssl`, for the validity of certificates
     if config.enable_metrics_push:
         yield "aioproducer._producer.metrics_push"
         yield "aioproducer._producer.producer_metrics"
