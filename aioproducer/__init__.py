@@ -77,7 +77,7 @@ from aioproducer.java_serializers import (
     UUIDSerializer,
     VoidSerializer,
 )
-from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
+from aioproducer.metrics import Health, HistogramValue, Metric, MetricKind, ProducerStatistics
 from aioproducer.partitioners import (
     ConsistentRandomPartitioner,
     Fnv1aPartitioner,
@@ -131,6 +131,7 @@ __all__ = [
     "FloatSerializer",
     "Fnv1aPartitioner",
     "GroupAuthorizationError",
+    "Health",
     "HistogramValue",
     "IllegalStateError",
     "IntegerSerializer",
