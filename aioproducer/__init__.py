@@ -65,7 +65,7 @@ from aioproducer.errors import (
     UnsupportedVersionError,
     WrongListenerError,
 )
-from aioproducer.explanation import Explanation, Waiting, WaitReason
+from aioproducer.explanation import Explanation, Waiting, WaitingCall, WaitReason
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.java_serializers import (
     BooleanSerializer,
@@ -85,7 +85,14 @@ from aioproducer.partitioners import (
     RoundRobinPartitioner,
     partition_for_key,
 )
-from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    TopicPartition,
+    WatchedRecord,
+)
 from aioproducer.serializers import (
     AsyncSerializer,
     BytesSerializer,
@@ -188,6 +195,8 @@ __all__ = [
     "VoidSerializer",
     "WaitReason",
     "Waiting",
+    "WaitingCall",
+    "WatchedRecord",
     "WrongListenerError",
     "__version__",
     "partition_for_key",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, TypeVar
+
+SelfT = TypeVar("SelfT")
 
 _MOST_CHARACTERS: Final = 100
 
@@ -16,3 +20,19 @@ def shown(value: object) -> str:
             return f"a number of {value.bit_length()} bits"
         return f"an object of type {type(value).__name__}"
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def in_any_state(show: Callable[[SelfT], str]) -> Callable[[SelfT], str]:
+    """Wrap a `__repr__`: of an object whose constructor has raised, it says so instead of raising.
+
+    Error reports show such objects: a `repr` that raises would take the place of the error itself.
+    """
+
+    @wraps(show)
+    def shown_in_any_state(self: SelfT, /) -> str:
+        try:
+            return show(self)
+        except AttributeError:
+            return f"<{type(self).__name__} that was not made>"
+
+    return shown_in_any_state

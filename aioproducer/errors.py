@@ -198,6 +198,9 @@ class ConfigurationError(KafkaError, ValueError):
 
     option: str | None = None
 
+    problems: tuple[ConfigurationError, ...] = ()
+    """The errors of the single options, where several are refused at once; the message has all of them."""
+
     def __init__(self, message: str = "", *, option: str | None = None, **details: Unpack[ErrorDetails]) -> None:
         """Keep the option's name beside the message."""
         super().__init__(message, **details)

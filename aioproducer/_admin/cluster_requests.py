@@ -310,8 +310,8 @@ class ClusterRequests:
             async with asyncio.timeout(limit_s):
                 return await self._retry(attempt)
         except TimeoutError:
-            why = "" if self.last_error is None else f": {self.last_error}"
-            raise NoResponseError(f"no answer in {limit_s:g} s{why}") from None
+            why = self._client.missing() if self.last_error is None else str(self.last_error)
+            raise NoResponseError(f"no answer in {limit_s:g} s{why and f': {why}'}") from None
 
     async def _retry(self, attempt: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         failures = 0

@@ -54,6 +54,7 @@ class Refusals:
         self._errors: dict[Hashable, KafkaError] = {}
         self._has_answer = False
         self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
+        self._answered: set[str] = set()  # labels of brokers
 
     def note(
         self, place: Hashable, now: float, error: KafkaError | None, *, random: RandomSource, addresses: int = 1
@@ -107,6 +108,11 @@ class Refusals:
     def answered(self, label: str) -> None:
         """Note that a broker has answered a request of a connection that is lost now."""
         self._unwelcome.pop(label, None)
+        self._answered.add(label)
+
+    def has_answered(self, label: str) -> bool:
+        """Whether a broker has answered requests of a connection before: then its listener is the right one."""
+        return label in self._answered
 
     def metadata_came(self) -> None:
         """Note that the cluster has answered: the listener is the right one."""

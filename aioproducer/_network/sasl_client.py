@@ -25,6 +25,7 @@ from aioproducer._protocol.sasl_exchange import (
     exchange,
 )
 from aioproducer._protocol.sasl_mechanisms import Gssapi, OAuthBearer, Plain, Scram
+from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import AuthenticationError, CredentialsError, TicketError, TokenError
 from aioproducer.security import Secret
@@ -83,6 +84,7 @@ class SaslClient:
         self._nonce = nonce or _random_nonce
         self._salted: dict[SaltedPasswordWanted, asyncio.Future[bytes]] = {}
         self._patient: set[Place] = set()
+        self._sent = SentSecrets()  # of earlier exchanges too: a broker may know what it was sent before
 
     @property
     def mechanism(self) -> str:
@@ -167,14 +169,21 @@ class SaslClient:
     def _mechanism(self, host: str) -> Mechanism:
         settings = self.settings
         if settings.mechanism == Plain.name:
-            return Plain(settings.username)
+            return Plain(settings.username, sent=self._sent)
         if settings.mechanism == OAuthBearer.name:
-            return OAuthBearer()
+            return OAuthBearer(sent=self._sent)
         if self.tickets is not None:
             host = host.removesuffix(".")
             source = self.tickets.source
-            return Gssapi(partial(source.open_context, host), user=self.tickets.user, service=source.service(host))
-        return Scram(settings.mechanism, settings.username, nonce=self._nonce(), is_token=settings.is_delegation_token)
+            opened = partial(source.open_context, host)
+            return Gssapi(opened, user=self.tickets.user, service=source.service(host), sent=self._sent)
+        return Scram(
+            settings.mechanism,
+            settings.username,
+            nonce=self._nonce(),
+            is_token=settings.is_delegation_token,
+            sent=self._sent,
+        )
 
     # Passwords
 

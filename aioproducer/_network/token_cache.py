@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer._protocol.sasl_exchange import Bearer
@@ -38,6 +38,8 @@ class TokenSettings:
     timeout_s: float = 2 * _DEFAULT_TIMEOUT_MS / 1000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 10_000
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    """SASL extensions of `sasl_jaas_config`, sent with those of each token."""
 
 
 def fetch_timeout_s(connect_ms: int | None, read_ms: int | None) -> float:
@@ -154,7 +156,8 @@ class TokenCache:
         if not isinstance(text, str):
             raise TokenError(f"sasl_token_provider must return text or a Token, not {type(text).__name__}")
         check_token(text)
-        extensions = _extensions_of(self._provider) if token is None else token.extensions
+        own = _extensions_of(self._provider) if token is None else token.extensions
+        extensions = {**self._settings.extensions, **own}
         check_extensions(extensions)
         now = self._wall_clock()
         expires_at = None if token is None else token.expires_at

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer._logs import event_log
+from aioproducer._producer.names_elsewhere import explain_keyword
 from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
@@ -114,6 +115,8 @@ class LifecycleMethods:
         log = event_log(self._lifecycle.name) if self._log is None else self._log
         for adjustment in self._config.adjustments:
             log.info("option_adjusted", option=adjustment.option, value=adjustment.value, reason=adjustment.reason)
+        for note in self._config.notes:
+            log.warning("option_not_used", note=note)
         if self._config.times_transactions_out_early:
             log.warning(
                 "transaction_timeout_is_short",
@@ -121,6 +124,7 @@ class LifecycleMethods:
                 delivery_timeout_ms=self._config.delivery_timeout_ms,
                 reason="brokers abort a transaction while its records may still be delivered",
             )
+        from aioproducer._producer.producer_metrics import windows_of  # noqa: PLC0415  # as the runtime
         from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of all imports
         from aioproducer._producer.wiring import ProducerDependencies  # noqa: PLC0415  # as the runtime
 
@@ -129,13 +133,14 @@ class LifecycleMethods:
             topic_options=self._topic_options,
             loop=asyncio.get_running_loop(),
             client_id=self._lifecycle.name,
-            interceptors=InterceptorChain(self._config.interceptors, log),
+            interceptors=InterceptorChain.of_producer(self._config.interceptors, log),
             random=self._random,
             wall_clock=self._wall_clock,
             log=log,
             classes=self._part_classes(),
         )
         running = ProducerRuntime(dependencies, self._lifecycle, self._serializers)
+        running.windows = windows_of(running, self._config)
         if self._config.enable_metrics_push:
             running.metrics_push = self._metrics_push(running, log)
         self._running = running
@@ -200,8 +205,7 @@ class LifecycleMethods:
         began_at = running.loop.time()
         try:
             try:
-                async with asyncio.timeout(timeout):
-                    await running.flushes.wait_for(generation)
+                await running.flushed(generation, timeout)
             except TimeoutError:
                 left = running.generations.unfinished
                 if left:  # else the last one ended in the same turn of the event loop
@@ -295,6 +299,7 @@ class LifecycleMethods:
         if error is None:
             await self.close()
             return
+        explain_keyword(error)
         try:
             await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:

@@ -16,15 +16,18 @@ from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import from_call, group_of, limits_of, owned, owned_headers, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import IllegalStateError
 from aioproducer.explanation import Explanation
 from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -42,7 +45,8 @@ if TYPE_CHECKING:
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 
-class Producer(LifecycleMethods, SendMethods, TransactionMethods):
+@explains(OF_PRODUCERS, other_block="__enter__")
+class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=KindWithHints):
     """Gets records into Apache Kafka.
 
     ```python
@@ -60,6 +64,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         ConfigurationError: an option is invalid; before any I/O.
     """
 
+    @clears_frames
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -133,7 +138,10 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             if error is not None:
                 raise error
             began_at = running.loop.time()
-            is_answered = await running.metadata_waits.next_answer(deadline)
+            calls = running.waiting_calls
+            with calls.waiting("partitions_for", calls.metadata, deadline=deadline, topic=topic) as call:
+                call.called_at = deadline - max_block_ms / 1000  # of the first look, though this is a later one
+                is_answered = await running.metadata_waits.next_answer(deadline)
             running.measures.metadata_wait.record(running.loop.time() - began_at)
             self._open_running()  # raises if closed or failed meanwhile
             if not is_answered:
@@ -167,7 +175,10 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         running = self._open_running()
         backoff = retry_backoff(self._config, self._random)
         request = CommittedOffsets(running.client, running.metadata, backoff=backoff, calls=running.calls)
-        return await request.fetch(member.group_id, wanted, timeout_s=self._config.max_block_ms / 1000)
+        calls, deadline = running.waiting_calls, running.loop.time() + running.max_block_s
+        why = calls.requests("FindCoordinator", "OffsetFetch")
+        with calls.waiting("committed_offsets", why, deadline=deadline):
+            return await request.fetch(member.group_id, wanted, timeout_s=running.max_block_s)
 
     def statistics(self) -> ProducerStatistics:
         """Return a frozen snapshot of counters and gauges; the fields' docs give Kafka's names."""
@@ -206,10 +217,13 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         if running.metrics_push is None:
             raise IllegalStateError("there is no client instance id without enable_metrics_push=True")
         timeout_s = running.max_block_s if timeout is None else timeout
-        return await running.metrics_push.known_instance_id(running.calls, timeout_s)
+        calls, deadline = running.waiting_calls, running.loop.time() + timeout_s
+        why = calls.requests("GetTelemetrySubscriptions")
+        with calls.waiting("client_instance_id", why, deadline=deadline):
+            return await running.metrics_push.known_instance_id(running.calls, timeout_s)
 
     def explain(self, topic: str | None = None) -> Explanation:
-        """Return what waits and why, since and until when: each batch, and each record that is in no batch yet.
+        """Return what waits and why, since and until when: each call, batch, and record that is in no batch yet.
 
         One pass over the partitions that have something to send. In any state; call it on the producer's event loop.
 
@@ -231,6 +245,14 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
         return live_view(self._running, self._lifecycle, self.explain() if explained else None)
 
+    def _probe(self) -> LiveView:
+        """Return what readiness probes show; asks a broker for an answer if none has come lately."""
+        running = self._running
+        if running is not None and not running.is_shut and running.appender.own_loop.is_here():
+            running.metadata.ask_if_idle(running.loop.time())
+        return self._view(explained=False)
+
+    @in_any_state
     def __repr__(self) -> str:
         """Show state and load in one line."""
         statistics = self.statistics()
@@ -267,7 +289,10 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             metadata=running.metadata,
             backoff=retry_backoff(self._config, self._random),
         )
-        await completion.run(running.calls, self._config.max_block_ms / 1000)
+        calls, deadline = running.waiting_calls, running.loop.time() + running.max_block_s
+        why = calls.requests("FindCoordinator", "EndTxn")
+        with calls.waiting("complete_transaction", why, deadline=deadline):
+            await completion.run(running.calls, running.max_block_s)
 
     def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
         records.use_serializers(self._serializers)

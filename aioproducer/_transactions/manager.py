@@ -202,6 +202,11 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             return False
         return self.state not in _ENDING and not (self.state is TransactionState.INITIALIZING and self._is_renewing)
 
+    @property
+    def awaits_records(self) -> bool:
+        """Whether the end of the transaction waits for `flushed`."""
+        return (self.state in _ENDING or self.state is TransactionState.PREPARING) and not self._open.is_flushed
+
     def flushed(self) -> None:
         """Note that every batch of the transaction has ended (not required to abort under V2)."""
         self._open.is_flushed = True
@@ -412,7 +417,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._move_to(TransactionState.READY)
 
     def _end(self, response: EndTxnResponse | None) -> None:
-        """Note that the transaction has ended; `answer` is of EndTxn, if that was sent."""
+        """Note that the transaction has ended; `response` is of EndTxn, if that was sent."""
         if response is not None and self.is_v2 and response.producer_id >= 0:
             self._identity.assign(response.producer_id, response.producer_epoch)
             self._open.has_stray = False

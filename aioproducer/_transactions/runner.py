@@ -19,7 +19,7 @@ from aioproducer._transactions.identity import TransactionalIdentity
 from aioproducer._transactions.manager import TransactionManager
 from aioproducer._transactions.requests import OffsetsToSend, TransactionRequest, TransactionResponse
 from aioproducer._transactions.states import FIRST_V2, MAY_STILL_COMMIT, TransactionState
-from aioproducer._transactions.waiting import TransactionWaits
+from aioproducer._transactions.waiting import TransactionWait, TransactionWaits
 from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedError, UnsupportedVersionError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class TransactionRunner:
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
+        self._asked = ""  # name of the request that is under way
         self._alarm: asyncio.TimerHandle | None = None
         self._told: KafkaError | None = None
         coordinators.when_nodes_change(self.wake)
@@ -80,7 +81,9 @@ class TransactionRunner:
                 request = self._coordinators.next_request()
                 self._notify()
                 if request is not None:
+                    self._asked = request.api.name
                     await self._coordinators.ask(request)
+                    self._asked = ""
                     continue
                 self._set_alarm(looked_at)
                 await self._wanted.wait()
@@ -196,6 +199,15 @@ class TransactionRunner:
         self.completer.counts.begin_time.record(self._loop.time() - began_at)
         self.completer.begun()
         self._records.open()
+
+    def wait(self, now: float) -> TransactionWait:
+        """Return what calls of the transaction wait for now."""
+        manager = self._manager
+        until, why = manager.next_at(now), manager.pacing.trouble
+        if until <= now and manager.state is _STATE.READY:
+            until, why = manager.late.begin_at, "a request of the last transaction may still arrive"
+        is_over = manager.has_ended and not self.state_checks.is_open
+        return TransactionWait(is_over, manager.awaits_records, self._asked, until if until > now else None, why)
 
     # Offsets
 

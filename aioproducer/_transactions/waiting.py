@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer._native.measures import TIMES, Histogram
 from aioproducer.errors import IllegalStateError, KafkaError, TransactionTimeoutError
@@ -58,6 +58,16 @@ class TransactionCounts:
     def note(self, result: TransactionResult, now: float) -> None:
         ended = self.prepare_time if result.is_prepare else self.commit_time if result.is_commit else self.abort_time
         ended.record(now - result.began_at)
+
+
+class TransactionWait(NamedTuple):
+    """Reason of calls of a transaction to wait, at one moment."""
+
+    is_over: bool  # the last transaction has ended on the brokers, or never will
+    is_for_records: bool
+    request: str  # Kafka's name of the one that is under way; empty if there is none
+    pause_until: float | None  # monotonic seconds; None without a pause
+    trouble: str  # why there is a pause, or why the last request is sent again
 
 
 class TransactionWaits:

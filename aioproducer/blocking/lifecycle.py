@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._native.locked import locked
+from aioproducer._producer.names_elsewhere import explain_keyword
 from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, report_not_closed
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
 from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
@@ -217,6 +218,7 @@ class BlockingLifecycle:
         if error is None:
             self.close()
             return
+        explain_keyword(error)
         try:
             self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:

@@ -21,10 +21,11 @@ from aioproducer._admin.transactions import (
 )
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.transaction_admin_messages import NO_TRANSACTION, PartitionProducers, TransactionDescription
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, connection_config, required_text
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
 from aioproducer.cli.connecting import CONNECT_TIMEOUT_S, connected
 from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LOST, EXIT_UNFINISHED, discard, tell
 from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._coordinators import find_sink
@@ -48,6 +49,7 @@ def resolve(
     sink: Sink = None,
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     topic: Topic = None,
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="If rows of a decided batch are lost, let its query go on without.")
@@ -62,7 +64,11 @@ def resolve(
     3: rows of the decided batch are lost; the line names them. 4: still unfinished.
     """
     name = required_text("--sink", sink)
-    _answer(bootstrap_server, config, timeout, partial(_resolve, name, topic, accepts_loss=accept_loss))
+    _answer(
+        _config(bootstrap_server, config, token_provider),
+        timeout,
+        partial(_resolve, name, topic, accepts_loss=accept_loss),
+    )
 
 
 @txn.command("reset")
@@ -70,6 +76,7 @@ def reset(
     sink: Sink = None,
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     topic: Topic = None,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
@@ -78,13 +85,14 @@ def reset(
     Exit codes as of resolve.
     """
     name = required_text("--sink", sink)
-    _answer(bootstrap_server, config, timeout, partial(_reset, name, topic))
+    _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_reset, name, topic))
 
 
 @txn.command("list")
 def list_transactions(
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     state: Annotated[
         list[str] | None,
         typer.Option(help="Only those in this state (Ongoing, PrepareCommit, Empty, ...); may be given again."),
@@ -126,13 +134,13 @@ def list_transactions(
         if state or hanging or len(topics) > 1:
             usage_error("--sink excludes --state and --hanging, and takes one --topic")
         of_sink = partial(_list_sink, required_text("--sink", sink), next(iter(topics), None), as_json=as_json)
-        _answer(bootstrap_server, config, timeout, of_sink)
+        _answer(_config(bootstrap_server, config, token_provider), timeout, of_sink)
     elif hanging:
         patience_s = LONGEST_TRANSACTION_S if longest is None else longest
         of_hanging = partial(_list_hanging, topics or None, patience_s, as_json=as_json)
-        _answer(bootstrap_server, config, timeout, of_hanging)
+        _answer(_config(bootstrap_server, config, token_provider), timeout, of_hanging)
     else:
-        _answer(bootstrap_server, config, timeout, partial(_list, states, as_json=as_json))
+        _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_list, states, as_json=as_json))
 
 
 @txn.command("describe")
@@ -140,6 +148,7 @@ def describe(
     transactional_id: Annotated[str, typer.Argument(help="Of the transaction.", show_default=False)],
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     as_json: Json = False,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
@@ -148,7 +157,7 @@ def describe(
     Exit code 0: shown. 1: it does not exist, or no answer. 2: invalid usage.
     """
     name = required_text("the transactional id", transactional_id)
-    _answer(bootstrap_server, config, timeout, partial(_describe, name, as_json=as_json))
+    _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_describe, name, as_json=as_json))
 
 
 @txn.command("abort")
@@ -158,6 +167,7 @@ def abort(
     ] = None,
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     topic: Annotated[str | None, typer.Option(help="Topic of a hanging transaction.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Partition of a hanging transaction.")] = None,
     start_offset: Annotated[
@@ -175,10 +185,14 @@ def abort(
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
         name = required_text("the transactional id", transactional_id)
-        _answer(bootstrap_server, config, timeout, partial(_fence, name))
+        _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_fence, name))
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
         name = required_text("--topic", topic)
-        _answer(bootstrap_server, config, timeout, partial(_abort_hanging, name, partition, start_offset))
+        _answer(
+            _config(bootstrap_server, config, token_provider),
+            timeout,
+            partial(_abort_hanging, name, partition, start_offset),
+        )
     else:
         usage_error("give a transactional id, or all of --topic, --partition and --start-offset")
 
@@ -319,14 +333,12 @@ class OutputError(KafkaError):
     """The answer could not be printed."""
 
 
-def _answer(
-    bootstrap_server: str | None,
-    config_file: str | None,
-    timeout_s: float,
-    ask: Callable[[ClusterRequests], Awaitable[int]],
-) -> None:
+def _config(bootstrap_server: str | None, config_file: str | None, token_provider: str | None) -> ProducerConfig:
+    return connection_config(bootstrap_server, config_file, client_id=CLIENT_ID, token_provider=token_provider)
+
+
+def _answer(config: ProducerConfig, timeout_s: float, ask: Callable[[ClusterRequests], Awaitable[int]]) -> None:
     """Ask, and exit with the code of the answer."""
-    config = connection_config(bootstrap_server, config_file, client_id=CLIENT_ID)
     code = EXIT_INTERRUPTED
 
     async def run() -> None:

@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
+from aioproducer._shown_values import in_any_state
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._cleared_frames import clears_frames
 
 _HIDDEN: Final = "<hidden>"
 _TEXT: Final = "text"
@@ -33,6 +35,7 @@ class Secret:
     _source: str
     _value: str  # the text, or the name of the variable or file
 
+    @clears_frames
     def __init__(self, text: str) -> None:
         """Keep the text."""
         if not isinstance(text, str):
@@ -40,6 +43,7 @@ class Secret:
         self._source, self._value = _TEXT, text
 
     @classmethod
+    @clears_frames
     def from_env(cls, name: str) -> Self:
         """Return the secret that an environment variable holds whenever it is needed.
 
@@ -49,6 +53,7 @@ class Secret:
         return cls._of(_ENV, name)
 
     @classmethod
+    @clears_frames
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Return the secret that a file holds whenever it is needed: UTF-8, without the line break at its end.
 
@@ -65,6 +70,7 @@ class Secret:
         secret._source, secret._value = source, value  # noqa: SLF001  # its own class
         return secret
 
+    @clears_frames
     def reveal(self) -> str:
         """Return the text.
 
@@ -96,6 +102,7 @@ class Secret:
             raise ConfigurationError(f"the file {self._value!r} of a Secret is not UTF-8") from None
         return text.removesuffix("\n").removesuffix("\r")
 
+    @in_any_state
     def __repr__(self) -> str:
         """Return where the secret comes from, never what it is."""
         return f"Secret({_HIDDEN})" if self._source == _TEXT else f"Secret({_HIDDEN}, {self._source} {self._value!r})"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from aioproducer.security._https import OpenSocket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +40,21 @@ class TokenProvider(Protocol):
         ...
 
 
+def provider_through(provider: TokenProvider, open_socket: OpenSocket) -> TokenProvider:
+    """Return a provider of this package with an endpoint that is connected to by a function; others as they are."""
+    through = getattr(provider, "_through", None)
+    routed: TokenProvider = provider if through is None else through(open_socket)
+    return routed
+
+
 def check_token_provider(given: object) -> None:
     """Raise TypeError unless the object can be asked for tokens."""
     if isinstance(given, type) or not callable(getattr(given, "token", None)):
         what = f"the class {given.__name__}" if isinstance(given, type) else f"{type(given).__name__}"
         raise TypeError(f"sasl_token_provider must be an object with async def token(), not {what}")
+
+
+def arguments_of(provider: object) -> Mapping[str, str]:
+    """Return the arguments of a provider of this package that texts of other clients may give too; none of others."""
+    found: object = getattr(provider, "_text_arguments", None)
+    return found if isinstance(found, Mapping) else {}

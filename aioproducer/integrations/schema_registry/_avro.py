@@ -18,6 +18,7 @@ from aioproducer.integrations.schema_registry._serializer import (
     check_to_dict,
     schema_of,
 )
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,6 +74,7 @@ class AvroSerializer(RegistrySerializer[ValueT]):
         **options: Unpack[SchemaOptions],
     ) -> None: ...
 
+    @clears_frames
     def __init__(
         self,
         schema: str | Schema | None,

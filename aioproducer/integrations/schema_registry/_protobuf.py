@@ -16,6 +16,7 @@ from aioproducer.integrations.schema_registry._registry import (
     SchemaRegistryError,
 )
 from aioproducer.integrations.schema_registry._serializer import RegistrySerializer
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,7 @@ class ProtobufSerializer(RegistrySerializer[MessageT]):
 
     _reads_registered = True
 
+    @clears_frames
     def __init__(self, message: type[MessageT], registry: RegistryArgument, **options: Unpack[SchemaOptions]) -> None:
         descriptor: _Descriptor | None = getattr(message, "DESCRIPTOR", None)
         if descriptor is None or not isinstance(message, type):

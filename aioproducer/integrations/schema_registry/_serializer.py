@@ -10,7 +10,7 @@ from functools import partial
 from struct import pack
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeAlias, TypeVar, Unpack, cast
 
-from aioproducer._shown_values import shown
+from aioproducer._shown_values import in_any_state, shown
 from aioproducer.integrations.schema_registry._registry import (
     ConfluentRegistry,
     Schema,
@@ -217,6 +217,7 @@ class RegistrySerializer(ABC, Generic[ValueT]):
             ValueError: the schema is not valid.
         """
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._record_name or ''} for {'keys' if self._is_key else 'values'}>"
 
