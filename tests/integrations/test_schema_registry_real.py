@@ -27,7 +27,7 @@ from aioproducer.integrations.schema_registry._serializer import RegistrySeriali
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.kafka import MissingToolError
 from tests.produced import values
-from tests.real_registry import RELEASES, RealRegistry, newest_java, registry_folder
+from tests.real_registry import RealRegistry, newest_java, registry_folder
 
 pytestmark = pytest.mark.kafka
 
@@ -37,9 +37,8 @@ def fixture_registry(
     tmp_path_factory: pytest.TempPathFactory, kafka_thread: ThreadPoolExecutor
 ) -> Iterator[RealRegistry]:
     try:
-        version, java = newest_java()
-        release = next(name for oldest, name in RELEASES.items() if version >= oldest)
-        folder = kafka_thread.submit(lambda: asyncio.run(registry_folder(release))).result()
+        java = newest_java()
+        folder = kafka_thread.submit(lambda: asyncio.run(registry_folder())).result()
     except MissingToolError as error:
         pytest.skip(str(error))
     log = tmp_path_factory.mktemp("registry") / "registry.log"

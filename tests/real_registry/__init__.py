@@ -17,48 +17,49 @@ from aioproducer.testing.kafka.programs import SMALL_HEAP, BrokerStartError, Jav
 from aioproducer.testing.kafka.server_properties import free_ports
 
 HERE: Final = Path(__file__).parent
-RELEASES: Final = {21: "3.3.3", 17: "3.0.9"}
-"""Releases by the oldest Java that runs them, newest first."""
+RELEASE: Final = "3.3.3"
+JAVA_MINIMUM: Final = 21
+"""Oldest Java that runs it. Of 3.0.9, which Java 17 runs, Maven Central lacks the parent, so that Maven refuses it."""
 _READY_S: Final = 120.0
 _POLL_S: Final = 0.1
 
 
-def newest_java() -> tuple[int, str]:
-    """Return the newest Java of the machine: its major version and its path.
+def newest_java() -> str:
+    """Return the path of the machine's newest Java.
 
     Raises:
-        MissingToolError: none of them runs a release.
+        MissingToolError: it does not run the registry.
     """
     programs = {java_program(), *map(str, Path("/usr/lib/jvm").glob("*/bin/java"))} - {None}
-    found = max(((java_major_version(str(each)), str(each)) for each in programs), default=(0, ""))
-    if found[0] < min(RELEASES):
-        raise MissingToolError([f"Java {min(RELEASES)} or newer is missing: a real schema registry needs it"])
-    return found
+    version, path = max(((java_major_version(str(each)), str(each)) for each in programs), default=(0, ""))
+    if version < JAVA_MINIMUM:
+        raise MissingToolError([f"Java {JAVA_MINIMUM} or newer is missing: a real schema registry needs it"])
+    return path
 
 
-async def registry_folder(release: str) -> Path:
-    """Return the folder with a release's program and the jars of Java's deserializers; fetched once.
+async def registry_folder() -> Path:
+    """Return the folder with the registry's program and the jars of Java's deserializers; fetched once.
 
     Raises:
         MissingToolError: Maven is not on this machine, or does not get them.
     """
-    target = cache_folder() / f"apicurio-{release}"
+    target = cache_folder() / f"apicurio-{RELEASE}"
     async with cache_lock(target.name):
         if not target.exists():
             if shutil.which("mvn") is None:
                 raise MissingToolError(["Maven is missing: it fetches a real schema registry"])
             with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-                await _fetch(release, Path(scratch) / "made")
+                await _fetch(Path(scratch) / "made")
                 (Path(scratch) / "made").rename(target)
     return target
 
 
-async def _fetch(release: str, folder: Path) -> None:
-    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(HERE / "pom.xml"), f"-Dregistry.version={release}"]
+async def _fetch(folder: Path) -> None:
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(HERE / "pom.xml"), f"-Dregistry.version={RELEASE}"]
     try:
         await run_program([*command, "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"])
     except BrokerStartError as error:
-        raise MissingToolError([f"Maven does not get Apicurio Registry {release}: {str(error)[:500]}"]) from error
+        raise MissingToolError([f"Maven does not get Apicurio Registry {RELEASE}: {str(error)[:500]}"]) from error
     [archive] = (folder / "jars").glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder / "app", filter="data")
@@ -80,7 +81,7 @@ class RealRegistry:
         self._root = f"http://127.0.0.1:{port}"
         self.url: Final = f"{self._root}/apis/ccompat/v7"
         """Of the API that Confluent's clients speak."""
-        [program] = [*folder.glob("app/quarkus-run.jar"), *folder.glob("app/*-runner.jar")]
+        program = folder / "app" / "quarkus-run.jar"
         at = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
         at += [f"-Dquarkus.management.port={of_management}", "-Dquarkus.management.host=127.0.0.1"]
         self._java = java
