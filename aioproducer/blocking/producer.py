@@ -453,14 +453,20 @@ class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
     ) -> concurrent.futures.Future[RecordMetadata]:
         deadline = from_call(seconds, self._delivery_timeout_ms(topic))
         sending = partial(send, **limits_of(deadline))
+        self._check_time_left()
         if not isinstance(deadline, CallDeadline):  # none, or an invalid one, which `send` refuses
-            return self._in_turn(sending)
-        return self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
+            future = self._in_turn(sending)
+        else:
+            future = self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
+        self._deliver_at_the_end()
+        return future
 
     def _put(self, record: QueuedRecord) -> None:
+        self._check_time_left()
         self._ensure_started()
         self._background.check_caller()
         self._queue.put(record)
+        self._deliver_at_the_end()
 
 
 def read_columns(

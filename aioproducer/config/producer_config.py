@@ -94,7 +94,7 @@ class ProducerConfig(Presets):
 
     client_id: Annotated[str, ClientId()] = ""
     """The producer's name in logs, metrics, and the brokers' logs and quotas.
-    Empty: each producer takes the next of `producer-1`, `producer-2`, ..."""
+    Empty: `producer-1`, `producer-2`, ... When it starts, `{pid}` becomes the process id: `"orders-{pid}"`."""
 
     key_serializer: Annotated[SerializerArgument | None, serializer_option("key_serializer")] = None
     """Turns keys into bytes. Without one, keys must be bytes. A null key stays null."""
@@ -138,22 +138,19 @@ class ProducerConfig(Presets):
     """Called with every record before it is sent, and with its outcome."""
 
     acks: Annotated[int, Acks()] = rules.ACKS_ALL
-    """How many brokers must have a record before it counts as delivered:
-    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then it is known only
-    that the record was written to the socket."""
+    """How many brokers must have a record before it counts as delivered: `"all"` (or -1) those in sync, 1 the leader
+    alone, 0 none: then it is known only that the record was written to the socket."""
 
     enable_idempotence: Annotated[bool, BoolOption()] = True
-    """Resend without duplicates and without changing the order.
-    Switched off, with a line in the log, when `acks` is not `"all"` or `retries` is 0, as in Kafka;
-    asked for together with one of those, it is an error."""
+    """Resend without duplicates and without changing the order. Switched off, with a line in the log, when `acks` is
+    not `"all"` or `retries` is 0, as in Kafka; asked for together with one of those, it is an error."""
 
     retries: Annotated[int, IntOption(0)] = 2**31 - 1
     """How often a batch is sent again. Leave it: `delivery_timeout_ms` is the better bound."""
 
     max_in_flight_requests_per_connection: Annotated[int, IntOption(1)] = 5
-    """Produce requests to one broker that are not answered yet. At most 5 with idempotence:
-    a broker remembers five batches of each partition. A question about metadata does not wait behind them,
-    so there may be one request more on a connection."""
+    """Produce requests to one broker that are not answered yet. At most 5 with idempotence: a broker remembers five
+    batches of each partition. A request for metadata does not wait behind them, so there may be one more."""
 
     linger_ms: Annotated[int, IntOption(0, INT64_MAX)] = 5
     """How long a batch waits for more records, in ms. An awaited record does not wait:
@@ -409,7 +406,7 @@ class ProducerConfig(Presets):
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
-    Of two live producers with the same name the older is fenced: give each worker its own, `"billing-1"`.
+    Of two live ones the older is fenced: give each worker its own, by a variable perhaps: `"billing-{WORKER}"`.
     Brokers with authorization want Write and Describe on it."""
 
     transaction_timeout_ms: Annotated[int, IntOption(1)] = 60_000

@@ -128,7 +128,7 @@ async def test_decision_is_kept_as_offsets_of_the_group(sink: Sink) -> None:
         assert await cluster.fetch_decision() == again
 
 
-async def test_refused_end_of_a_decision_leaves_it_open_whether_it_counts() -> None:
+async def test_refused_end_of_a_decision_leaves_it_uncertain() -> None:
     """An earlier attempt, whose answer was lost, may have committed it."""
     async with FakeCluster(1) as fake, Sink.on(fake.bootstrap_servers) as sink, sink.cluster() as cluster:
         commit = SinkCommit(sink.ids, cluster, cluster.partitions)
