@@ -49,8 +49,8 @@ PURGE_AGAIN_S: Final = 0.001
 """How long `purge` waits for the records of the queue: those that the producer has taken meanwhile are in their way."""
 
 
-@explains(OF_PRODUCERS, other_block="__aenter__")
-class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):  # noqa: PLR0904  # as many as `Producer`
+@explains(OF_PRODUCERS, other_block="__aenter__")  # noqa: PLR0904  # as many as `Producer`
+class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
     """Gets records into Apache Kafka from threads and scripts that have no event loop.
 
     ```python
