@@ -73,14 +73,14 @@ CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Stream real flights through a producer while a broker dies: `-- --kafka 4.3.1`, `-- --transactions`."""
+    """Stream real flights through a producer while a broker dies: `-- --kafka 4.4.0`, `-- --transactions`."""
     install(session, extras="cli", group="demo")
     session.run("python", "-m", "examples.demo", *session.posargs)
 
 
 @nox.session
 def pipeline(session: nox.Session) -> None:
-    """Run a data pipeline on Spark, whose driver is killed: `-- --kill-driver-at decision`, `-- --kafka 4.3.1`."""
+    """Run a data pipeline on Spark, whose driver is killed: `-- --kill-driver-at decision`, `-- --kafka 4.4.0`."""
     install(session, extras="cli,spark", group="pipeline")
     session.run("python", "-m", "examples.spark_pipeline", *session.posargs)
 
@@ -216,7 +216,7 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def rotation(session: nox.Session) -> None:
-    """Let sessions end and secrets change under load on real brokers: `nox -s rotation [-- --kafka 4.3.1]`."""
+    """Let sessions end and secrets change under load on real brokers: `nox -s rotation [-- --kafka 4.4.0]`."""
     run_beside_tests(session, "tests.programs.rotation", *session.posargs)
 
 

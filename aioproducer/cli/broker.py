@@ -38,7 +38,7 @@ WRITTEN_HERE = "# written by aioproducer broker --secure\n"
 
 def broker(
     kafka: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Real Apache Kafka of this version, such as 4.3.1.")
+        str | None, typer.Option(metavar="VERSION", help="Real Apache Kafka of this version, such as 4.4.0.")
     ] = None,
     nodes: Annotated[int, typer.Option(help="Number of brokers.")] = 1,
     port: Annotated[

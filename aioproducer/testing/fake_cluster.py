@@ -209,7 +209,7 @@ class FakeCluster(AnyFakeCluster):
     Args:
         nodes: brokers, with ids 1 to `nodes`.
         topics: partitions by name, created at the start.
-        profile: the release of Kafka to look like: 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
+        profile: the release of Kafka to look like: 4.4.0, 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
         ports: one for each broker; otherwise the system chooses.
         clock: wall-clock time in ms, for timestamps.
         security: listeners with TLS and SASL beside the plaintext one; `client_options` has what they ask for.
@@ -227,7 +227,7 @@ class FakeCluster(AnyFakeCluster):
         nodes: int = 3,
         *,
         topics: Mapping[str, int] | None = None,
-        profile: str = "4.3.1",
+        profile: str = "4.4.0",
         ports: Sequence[int] | None = None,
         clock: Callable[[], float] = wall_clock_ms,
         security: ClusterSecurity | None = None,
@@ -265,7 +265,7 @@ class FakeCluster(AnyFakeCluster):
         nodes: int = 3,
         *,
         topics: Mapping[str, int] | None = None,
-        profile: str = "4.3.1",
+        profile: str = "4.4.0",
         ports: Sequence[int] | None = None,
         clock: Callable[[], float] = wall_clock_ms,
         security: ClusterSecurity | None = None,

@@ -101,7 +101,7 @@ def test_printed_line_sends_a_record() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kafka", [[], pytest.param(["--kafka", "4.3.1"], marks=pytest.mark.kafka)], ids=["embedded", "real"]
+    "kafka", [[], pytest.param(["--kafka", "4.4.0"], marks=pytest.mark.kafka)], ids=["embedded", "real"]
 )
 async def test_secure_broker_writes_properties_that_connect_a_producer(kafka: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
@@ -182,7 +182,7 @@ def test_missing_java_is_one_line() -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_real_kafka_is_gone_after_sigterm() -> None:
-    with running("--kafka", "4.3.1", "--port", "0", "--topic", "orders:6") as (process, ports):
+    with running("--kafka", "4.4.0", "--port", "0", "--topic", "orders:6") as (process, ports):
         view = await ask_for_cluster("127.0.0.1", ports[0])
 
         process.send_signal(signal.SIGTERM)

@@ -1,6 +1,6 @@
 """`KafkaCluster`: real Apache Kafka on loopback, one or more nodes, for demos, benchmarks and tests.
 
-    async with KafkaCluster("4.3.1", nodes=3) as cluster:
+    async with KafkaCluster("4.4.0", nodes=3) as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
             await producer.send("orders", b"...")
             await cluster.kill(2)
@@ -88,7 +88,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         """Describe a cluster; `start` makes it.
 
         Args:
-            version: an Apache Kafka release; 3.9.1 and 4.3.1 are tested.
+            version: an Apache Kafka release; 3.9.1 and 4.4.0 are tested.
             nodes: how many brokers, numbered from 1. With three, topics have three replicas and need two in sync.
             ports: the client port of each node; free ones are found where this is `None`.
             advertised_ports: the port of a proxy in front of each node. Each node then has a second listener

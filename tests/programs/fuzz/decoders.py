@@ -306,7 +306,7 @@ def _accept(data: bytes) -> object:
 
 
 def _requests() -> Iterator[Decoder]:
-    versions = PROFILES["4.3.1"].versions
+    versions = PROFILES["4.4.0"].versions
     for api, (lowest, highest) in versions.items():
         for version in range(3 if api is ApiKey.PRODUCE else lowest, highest + 1):
             whole = sample(api.schema_name, version, "request")
