@@ -1,7 +1,8 @@
-"""Values of the user's in error messages: never too long, and never the cause of an error of their own."""
+"""Values of the user's in error messages: never too long, and never the cause of an error of their own; and hints."""
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Final
 
 _MOST_CHARACTERS: Final = 100
@@ -16,3 +17,8 @@ def shown(value: object) -> str:
             return f"a number of {value.bit_length()} bits"
         return f"an object of type {type(value).__name__}"
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def how_to_create(topic: str) -> str:
+    """Return the end of a sentence about a topic that does not exist: the command that creates it."""
+    return f"create it with `aioproducer topic create {quote(topic)}`"
