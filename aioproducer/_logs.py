@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+import traceback
 from abc import ABC, abstractmethod
-from typing import NoReturn, Protocol, cast
+from typing import Final, NoReturn, Protocol, cast
 
 from aioproducer._native.unraisable import report_unraisable
+
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class EventLog(Protocol):
@@ -93,23 +97,34 @@ class GuardedLog(LogMethods):
 
 
 def _logger(client_id: str) -> EventLog:
-    import structlog  # noqa: PLC0415  # costs more than the rest of the package together
-
+    # An application that has configured structlog has imported it. Importing it here would cost more than the rest of
+    # the package, because it brings rich, pygments and attrs where they are installed.
+    structlog = sys.modules.get("structlog")
+    if structlog is not None and structlog.is_configured():
+        return cast("EventLog", structlog.get_logger("aioproducer").bind(client_id=client_id))
     standard = logging.getLogger("aioproducer")
     if not standard.handlers:
         standard.addHandler(logging.NullHandler())  # else unconfigured logging prints warnings to stderr
-    if structlog.is_configured():
-        return cast("EventLog", structlog.get_logger("aioproducer").bind(client_id=client_id))
-    wrapped = structlog.wrap_logger(
-        standard,
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event", "client_id"]),
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    return cast("EventLog", wrapped.bind(client_id=client_id))
+    return StandardLog(standard, client_id)
+
+
+class StandardLog(LogMethods):
+    """Events as lines of a logger of the standard library: `event='...' client_id='...' key=value ...`."""
+
+    __slots__ = ("_client_id", "_logger")
+
+    def __init__(self, logger: logging.Logger, client_id: str) -> None:
+        self._logger = logger
+        self._client_id = client_id
+
+    def _write(self, level: str, event: str, values: dict[str, object]) -> None:
+        number = _LEVELS[level]
+        if self._logger.isEnabledFor(number):
+            raised = values.pop("exc_info", None)
+            if isinstance(raised, BaseException):  # in the same line: what a broker sent may be part of it
+                values["exception"] = "".join(traceback.format_exception(raised)).rstrip("\n")
+            pairs = {"event": event, "client_id": self._client_id, **values}
+            self._logger.log(number, "%s", " ".join(f"{name}={value!r}" for name, value in pairs.items()))
 
 
 def _raise_on_loop(error: BaseException) -> None:
