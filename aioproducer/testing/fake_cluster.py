@@ -321,7 +321,8 @@ class FakeCluster(AnyFakeCluster):
             for node_id, port in enumerate(self._ports, start=1):
                 await driver.listen(node_id, host=self._host, port=port)
                 for listener in () if security is None else security.listeners:
-                    await driver.listen(node_id, host=self._host, port=0, listener=listener)
+                    own = security.ports.get(listener, [0] * self._nodes)[node_id - 1] if security else 0
+                    await driver.listen(node_id, host=self._host, port=own, listener=listener)
         except BaseException:
             await self.stop()
             raise

@@ -312,9 +312,12 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         Raises:
             BrokerStartError: a port that was asked for is taken.
         """
-        for port in self._client_ports or ():
+        for port in (*(self._client_ports or ()), *self._promised_to_secured()):
             if not is_free(port):
                 raise BrokerStartError(f"port {port} on {LOOPBACK} is in use by another program")
+
+    def _promised_to_secured(self) -> list[int]:
+        return [port for ports in (self.security.ports if self.security else {}).values() for port in ports]
 
     def _lay_out(self, template: Path, jars: Path, options: Sequence[str]) -> None:
         """Make the folder of every node: formatted log folder and settings."""
@@ -342,9 +345,12 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         """Client and controller port of every node."""
         count = self._node_count
         names = () if self.security is None else self.security.listeners
-        promised = {*(self._client_ports or ()), *(self._advertised_ports or ())}
+        promised = {*(self._client_ports or ()), *(self._advertised_ports or ()), *self._promised_to_secured()}
         free = free_ports((3 + len(names)) * count, besides=promised)
         secured = [dict(zip(names, free[3 * count + at * len(names) :], strict=False)) for at in range(count)]
+        for listener, ports in (self.security.ports if self.security else {}).items():
+            for own, port in zip(secured, ports, strict=True):
+                own[listener] = port
         clients = self._client_ports or free[count : 2 * count]
         proxied: list[ProxiedPorts | None] = [None] * count
         if self._advertised_ports is not None:
