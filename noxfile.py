@@ -65,6 +65,7 @@ LONG_ON_SPARK = (
 
 CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed"
 
+SHOW_PROGRESS = str(ROOT / ".ci" / "show_progress.py")
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
@@ -271,6 +272,7 @@ def types(session: nox.Session) -> None:
         "pyspark_aioproducer.py",
         "pytest_aioproducer.py",
         ".ci/check_machine.py",
+        ".ci/show_progress.py",
         *present("tests/typing"),
     ]
     typed_programs = ["examples/demo", "examples/spark_pipeline", "tests/benchmarks"]
@@ -353,10 +355,12 @@ def install(
     python = str(home / "bin" / "python")
     if package:
         session.run_install(python, CHECK_MACHINE, external=True, log=False)
-        session.log("compiling the native modules takes minutes, and is repeated only when they change")
+        session.log("compiling the native modules takes minutes, and is repeated only when they change:")
     requirements = nox.project.dependency_groups(PYPROJECT, *group.split(",")) if group else []
     build = PYPROJECT["build-system"]["requires"] if package else []
-    pip = [python, "-m", "pip", "install", "-q", "--no-compile"]  # bytecode is written at the first import
+    # With -v pip says what it does, of which `show_progress.py` shows a line per step. Bytecode is written at the first
+    # import.
+    pip = [python, SHOW_PROGRESS, python, "-m", "pip", "install", "-v", "--no-compile"]
     session.run_install(*pip, *build, *requirements, external=True, env=PIP)
     if package:  # built in this environment, without a temporary one
         project = f".[{extras}]" if extras else "."
