@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         WrongListenerError,
     )
-    from aioproducer.explanation import Explanation, Waiting, WaitReason
+    from aioproducer.explanation import Explanation, Waiting, WaitingCall, WaitReason
     from aioproducer.interceptors import ProducerInterceptor
     from aioproducer.java_serializers import (
         BooleanSerializer,
@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         ProducerRecord,
         RecordMetadata,
         TopicPartition,
+        WatchedRecord,
     )
     from aioproducer.serializers import (
         AsyncSerializer,
@@ -200,6 +201,8 @@ __all__ = [
     "VoidSerializer",
     "WaitReason",
     "Waiting",
+    "WaitingCall",
+    "WatchedRecord",
     "WrongListenerError",
     "__version__",
     "partition_for_key",

@@ -11,8 +11,6 @@ from typing import Final, NoReturn, Protocol, cast
 
 from aioproducer._native.unraisable import report_unraisable
 
-_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
 
 class EventLog(Protocol):
     """The methods of a structlog logger that this package uses."""
@@ -97,19 +95,22 @@ class GuardedLog(LogMethods):
 
 
 def _logger(client_id: str) -> EventLog:
-    # An application that has configured structlog has imported it. Importing it here would cost more than the rest of
-    # the package, because it brings rich, pygments and attrs where they are installed.
-    structlog = sys.modules.get("structlog")
-    if structlog is not None and structlog.is_configured():
-        return cast("EventLog", structlog.get_logger("aioproducer").bind(client_id=client_id))
     standard = logging.getLogger("aioproducer")
     if not standard.handlers:
         standard.addHandler(logging.NullHandler())  # else unconfigured logging prints warnings to stderr
+    # An application that has configured structlog has imported it. To import it for the others would cost more than the
+    # rest of this package together: it brings rich and pygments where they are installed.
+    structlog = sys.modules.get("structlog")
+    if structlog is not None and structlog.is_configured():
+        return cast("EventLog", structlog.get_logger("aioproducer").bind(client_id=client_id))
     return StandardLog(standard, client_id)
 
 
+_LEVELS: Final = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
+
+
 class StandardLog(LogMethods):
-    """Events as lines of a logger of the standard library: `event='...' client_id='...' key=value ...`."""
+    """Log of the standard library: one line of `key=value` per event, as structlog's `KeyValueRenderer` writes it."""
 
     __slots__ = ("_client_id", "_logger")
 
@@ -119,12 +120,13 @@ class StandardLog(LogMethods):
 
     def _write(self, level: str, event: str, values: dict[str, object]) -> None:
         number = _LEVELS[level]
-        if self._logger.isEnabledFor(number):
-            raised = values.pop("exc_info", None)
-            if isinstance(raised, BaseException):  # in the same line: what a broker sent may be part of it
-                values["exception"] = "".join(traceback.format_exception(raised)).rstrip("\n")
-            pairs = {"event": event, "client_id": self._client_id, **values}
-            self._logger.log(number, "%s", " ".join(f"{name}={value!r}" for name, value in pairs.items()))
+        if not self._logger.isEnabledFor(number):
+            return
+        error = values.pop("exc_info", None)
+        if isinstance(error, BaseException):
+            values["exception"] = "".join(traceback.format_exception(error)).removesuffix("\n")
+        parts = {"event": event, "client_id": self._client_id, **values}
+        self._logger.log(number, " ".join(f"{name}={value!r}" for name, value in parts.items()))
 
 
 def _raise_on_loop(error: BaseException) -> None:

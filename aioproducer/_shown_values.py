@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from shlex import quote
-from typing import Final
+from typing import Final, TypeVar
+
+SelfT = TypeVar("SelfT")
 
 _MOST_CHARACTERS: Final = 100
 
@@ -22,3 +26,19 @@ def shown(value: object) -> str:
 def how_to_create(topic: str) -> str:
     """Return the end of a sentence about a topic that does not exist: the command that creates it."""
     return f"create it with `aioproducer topic create {quote(topic)}`"
+
+
+def in_any_state(show: Callable[[SelfT], str]) -> Callable[[SelfT], str]:
+    """Wrap a `__repr__`: of an object whose constructor has raised, it says so instead of raising.
+
+    Error reports show such objects: a `repr` that raises would take the place of the error itself.
+    """
+
+    @wraps(show)
+    def shown_in_any_state(self: SelfT, /) -> str:
+        try:
+            return show(self)
+        except AttributeError:
+            return f"<{type(self).__name__} that was not made>"
+
+    return shown_in_any_state

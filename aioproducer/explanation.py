@@ -59,6 +59,15 @@ class WaitReason(Enum):
     TRANSACTION = "transaction"
     """Its partition to be added to the transaction."""
 
+    RECORDS = "records"
+    """The ends of records that were accepted before it: only of calls, as the next two."""
+
+    OTHER_TRANSACTION = "other transaction"
+    """The end of the transaction that another task has open."""
+
+    PARTS = "parts"
+    """Parts of the producer that load or close."""
+
     READY = "ready"
     """Nothing but the next turn of the event loop."""
 
@@ -81,6 +90,10 @@ _OF_NODES: Final = {
 }
 
 
+ANSWERED: Final = "it answered the last attempt with "
+"""Beginning of the detail of a batch that its node has refused, and that is sent again."""
+
+
 class Why(NamedTuple):
     """A reason to wait; times in monotonic seconds."""
 
@@ -91,10 +104,101 @@ class Why(NamedTuple):
 
     def words(self, node_id: int | None) -> str:
         """Say it as the end of a sentence."""
+        if self.detail.startswith(ANSWERED):
+            return f"node {node_id} {self.detail.removeprefix('it ')}"
         has_failed = self.reason is WaitReason.READY and self.detail  # then the last error says most
         if self.reason in _SENTENCES and not has_failed:
             return _SENTENCES[self.reason].format(node_id=node_id, detail=self.detail)
         return f"node {node_id} could not be sent to ({self.detail or _OF_NODES.get(self.reason, self.reason.value)})"
+
+
+class CallWhy(NamedTuple):
+    """A reason why a call waits; times in monotonic seconds."""
+
+    reason: WaitReason
+    since: float | None = None  # None: since the call
+    until: float | None = None  # when it ends by itself; None: not known
+    detail: str = ""
+    request: str = ""
+    nodes: tuple[int, ...] = ()  # that were asked, or shall be; negative: at a bootstrap address
+
+
+class WaitingCall(NamedTuple):
+    """A call of the producer that waits, as `commit_transaction` does."""
+
+    call: str
+    """Name of the method. Blocks wait in those that they call: `transaction()` in `begin_transaction`."""
+
+    topic: str | None
+    """The topic that it is about, if it is about one."""
+
+    request: str
+    """Kafka's name of the request that it waits for, such as EndTxn; empty if it waits for something else."""
+
+    node_ids: tuple[int, ...]
+    """Nodes that were asked, or are to be asked; a negative one is a bootstrap address."""
+
+    reason: WaitReason
+    """The reason why it waits."""
+
+    detail: str
+    """The error, or what else is known of the reason; may be empty."""
+
+    age_s: float
+    """Seconds since the call."""
+
+    since_s: float
+    """Seconds since the reason holds; `age_s` if that is not known."""
+
+    until_s: float | None
+    """Seconds until the reason ends by itself; None if that is not known."""
+
+    deadline_s: float | None
+    """Seconds until the call raises, by `max_block_ms` or its timeout; None if it waits without a limit."""
+
+    @property
+    def text(self) -> str:
+        """All of it in a sentence, without a full stop."""
+        until = "" if self.until_s is None else f", for another {max(self.until_s, 0.0):.1f} s"
+        fails = "waits without a limit" if self.deadline_s is None else f"fails in {max(self.deadline_s, 0.0):.1f} s"
+        return (
+            f"{self.subject}, called {self.age_s:.1f} s ago: {self.words}, since {self.since_s:.1f} s{until}; {fails}"
+        )
+
+    @property
+    def subject(self) -> str:
+        """The call with its topic."""
+        return self.call if self.topic is None else f"{self.call}({self.topic!r})"
+
+    @property
+    def words(self) -> str:
+        """Only the reason."""
+        detail = f" ({self.detail})" if self.detail else ""
+        match self.reason:
+            case WaitReason.RESPONSE:
+                have = "has" if len(self.node_ids) == 1 else "have"
+                return f"{self._nodes} {have} not answered {self.request}{detail}"
+            case WaitReason.CONNECTING | WaitReason.THROTTLED | WaitReason.IN_FLIGHT_FULL:
+                to = f" to {self._nodes}" if self.node_ids else ""
+                return f"{self.request} is not sent{to} yet{detail}"
+            case WaitReason.BACK_OFF:
+                again = f" before {self.request} is sent again" if self.request else ""
+                return f"there is a pause{again}{detail}"
+        return f"{_OF_CALLS[self.reason]}{detail}"
+
+    @property
+    def _nodes(self) -> str:
+        if self.node_ids[0] < 0:
+            return "a bootstrap broker" if len(self.node_ids) == 1 else "bootstrap brokers"
+        return f"node{'s' * (len(self.node_ids) > 1)} {', '.join(map(str, self.node_ids))}"
+
+
+_OF_CALLS: Final = {
+    WaitReason.RECORDS: "records that were accepted before it have not ended",
+    WaitReason.OTHER_TRANSACTION: "another task has a transaction open",
+    WaitReason.PARTS: "parts of the producer are not ready",
+    WaitReason.READY: "the event loop has not come to it yet",
+}
 
 
 class Waiting(NamedTuple):
@@ -166,16 +270,19 @@ class Explanation:
     """`new`, `starting`, `running`, `closing`, `closed`, `failed`, or `forked` in a child of the producer's process."""
 
     note: str
-    """Why nothing can be sent in this state; empty while records are taken."""
+    """Why nothing can be sent, as in a transaction that must be aborted; empty while records or transactions are taken.
+    """
 
     waiting: tuple[Waiting, ...]
     """Batches in the order of their partitions, then records that are in no batch yet."""
 
+    calls: tuple[WaitingCall, ...] = ()
+    """Calls that wait, oldest first: start, partitions_for, flush, close, and those of transactions."""
+
     @property
     def summary(self) -> str:
-        """The most frequent reasons, in one line."""
-        if not self.waiting:
-            return self.note or "nothing waits"
+        """The most frequent reasons, in one line; calls that wait for these records are left out."""
+        calls = [each for each in self.calls if not (self.waiting and each.reason is WaitReason.RECORDS)]
         counts: Counter[tuple[WaitReason, str]] = Counter()
         oldest: dict[tuple[WaitReason, str], Waiting] = {}
         for each in self.waiting:
@@ -189,13 +296,17 @@ class Explanation:
         ]
         rest = sum(counts.values()) - sum(records for _, records in counts.most_common(_GROUPS))
         parts += [f"{_count(rest, 'record')} for other reasons"] if rest else []
-        return "; ".join([*([self.note] if self.note else []), *parts])
+        parts += [f"{each.subject}: {each.words}, since {each.since_s:.1f} s" for each in calls[:_GROUPS]]
+        parts += [f"{_count(len(calls) - _GROUPS, 'more call')}"] if len(calls) > _GROUPS else []
+        return "; ".join([*([self.note] if self.note else []), *parts]) or "nothing waits"
 
     def __str__(self) -> str:
-        """Return the summary, and the oldest batches and records, one in a line."""
+        """Return the summary, and the oldest calls, batches and records, one in a line."""
         oldest = sorted(self.waiting, key=lambda each: -each.age_s)[:_SHOWN]
-        left = len(self.waiting) - len(oldest)
-        lines = [f"producer {self.client_id!r} is {self.state}: {self.summary}", *(f"  {each.text}" for each in oldest)]
+        calls = self.calls[:_SHOWN]
+        left = len(self.waiting) - len(oldest) + len(self.calls) - len(calls)
+        lines = [f"producer {self.client_id!r} is {self.state}: {self.summary}"]
+        lines += [*(f"  {each.text}" for each in calls), *(f"  {each.text}" for each in oldest)]
         return "\n".join(lines + ([f"  and {left:,} more"] if left else []))
 
 

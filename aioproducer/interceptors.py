@@ -12,15 +12,17 @@ import inspect
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from aioproducer._native.record_pipeline import InterceptorLoop
 from aioproducer.errors import KafkaError, Outcome, RecordFilteredError
-from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition, WatchedRecord
 
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer.cluster import Cluster
+
+    Watchers = Sequence[tuple[int, Callable[[TopicPartition, RecordMetadata | None, Exception | None], object]]] | None
 
 _METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
 
@@ -32,8 +34,14 @@ class ProducerInterceptor:
     in the context (`contextvars`) of the call that sent the record.
     """
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+    def for_producer(self) -> ProducerInterceptor:
+        """Return the interceptor that a producer calls, when it starts: this one, or one with a state of its own."""
+        return self
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord | WatchedRecord | None:
         """Return the record to send: this one, a changed copy, or `None` to drop it.
+
+        With something to remember of the record until its end, return it as a `WatchedRecord`.
 
         Called once per record, before serializers and partitioner. If a record is dropped, its caller and the previous
         interceptors get `RecordFilteredError`; later interceptors do not see the record.
@@ -89,6 +97,12 @@ class InterceptorChain(InterceptorLoop):
         log: of one event for the first failure of each method of each interceptor.
     """
 
+    @classmethod
+    def of_producer(cls, interceptors: Sequence[ProducerInterceptor], log: EventLog) -> Self:
+        """Return the chain of a producer that starts, with what `for_producer` of each interceptor returns."""
+        chain = cls(interceptors, log)
+        return cls([chain._of_producer(index) for index in range(len(interceptors))], log)
+
     def __init__(self, interceptors: Sequence[ProducerInterceptor], log: EventLog) -> None:
         self._listeners = [(index, each) for index, each in enumerate(interceptors) if _listens(each)]
         super().__init__(interceptors, listens=bool(self._listeners))
@@ -106,21 +120,35 @@ class InterceptorChain(InterceptorLoop):
         return self._failures
 
     def note_end(  # noqa: PLR0917  # called natively
-        self, topic: str, headers: Headers, metadata: RecordMetadata | None, error: KafkaError | None
+        self,
+        topic: str,
+        headers: Headers,
+        watchers: Watchers,
+        metadata: RecordMetadata | None,
+        error: KafkaError | None,
     ) -> None:
         """Notify the interceptors of the outcome of a record.
 
         Args:
             topic: of the record.
             headers: as the last interceptor left them.
+            watchers: of the record.
             metadata: None if the record failed.
             error: None if the record was delivered.
         """
         if metadata is not None:
             self.on_acknowledgement(metadata, headers)
+            self._end_watches(watchers, metadata.topic_partition, metadata, None)
         elif error is not None:
             partition = -1 if error.partition is None else error.partition
-            self.on_error(TopicPartition(topic, partition), error, headers)
+            self.note_error(TopicPartition(topic, partition), error, headers, watchers)
+
+    def note_error(  # noqa: PLR0917  # called natively
+        self, topic_partition: TopicPartition, error: Exception, headers: Headers, watchers: Watchers
+    ) -> None:
+        """Notify the interceptors that a record failed, in its call or later."""
+        self.on_error(topic_partition, error, headers)
+        self._end_watches(watchers, topic_partition, None, error)
 
     def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers = ()) -> None:
         """Notify every interceptor that a record is delivered."""
@@ -177,12 +205,34 @@ class InterceptorChain(InterceptorLoop):
             except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
                 self._note_failure(index, "close", error)
 
-    def _note_drop(self, index: int, record: ProducerRecord) -> None:
+    def _of_producer(self, index: int) -> ProducerInterceptor:
+        interceptor = self.interceptors[index]
+        try:
+            return interceptor.for_producer() if hasattr(interceptor, "for_producer") else interceptor
+        except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
+            self._note_failure(index, "for_producer", error)
+            return interceptor
+
+    def _end_watches(  # noqa: PLR0917  # of one record
+        self,
+        watchers: Watchers,
+        topic_partition: TopicPartition,
+        metadata: RecordMetadata | None,
+        error: Exception | None,
+    ) -> None:
+        for index, on_end in watchers or ():
+            try:
+                on_end(topic_partition, metadata, error)
+            except (Exception, CancelledError) as raised:  # noqa: BLE001  # as in `on_send`
+                self._note_failure(index, "on_end", raised)
+
+    def _note_drop(self, index: int, record: ProducerRecord, watchers: Watchers) -> None:
         """Notify the interceptors before `index` that the one there dropped the record; later ones never saw it."""
         text = f"an interceptor dropped the record for topic {record.topic!r}"
         error = RecordFilteredError(text, topic=record.topic, outcome=Outcome.NOT_WRITTEN)
         topic_partition = TopicPartition(record.topic, -1 if record.partition is None else record.partition)
         self.on_error(topic_partition, error, record.headers, upto=index)
+        self._end_watches(watchers, topic_partition, None, error)
 
     def _note_failure(self, index: int, method: str, error: BaseException) -> None:
         self._failures += 1

@@ -1,7 +1,6 @@
 """The results of `Producer.statistics()` and `Producer.metrics()`.
 
-Nothing is computed per record: components count per batch, request or response, and gauges are read on demand. Sliding
-averages are left to metrics systems, which compute rates from totals better.
+Nothing is computed per record: components count per batch, request or response, and gauges are read on demand.
 
 Source: org.apache.kafka.clients.producer.internals.{SenderMetricsRegistry,BufferPool},
 org.apache.kafka.common.network.Selector.
@@ -82,7 +81,7 @@ class ProducerStatistics:
     request_latency_total_s: float = 0.0
     """Seconds from handing a request to a connection until its response, summed over `responses_received`.
 
-    Kafka: request-latency-avg, which is this sum divided by that count.
+    Unlike Kafka's request-latency-avg, with requests of all kinds.
     """
 
     requests_in_flight: int = 0
@@ -124,7 +123,7 @@ class ProducerStatistics:
     reauthentication_latency_total_s: float = 0.0
     """Seconds that renewals took, summed over `reauthentications`.
 
-    Kafka: reauthentication-latency-avg, which is this sum divided by that count.
+    Kafka: reauthentication-latency-avg, which is their quotient over the last minute.
     """
 
     metadata_age_s: float | None = None
@@ -168,7 +167,7 @@ class MetricKind(Enum):
     """Only grows, from the producer's start: rates are computed from two readings."""
 
     GAUGE = "gauge"
-    """The current values; Kafka's averages and maxima are since the start."""
+    """The current value; Kafka's averages, maxima and rates are of the last minute."""
 
     HISTOGRAM = "histogram"
     """A `HistogramValue`."""

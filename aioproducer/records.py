@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -211,6 +211,20 @@ def with_headers(record: ProducerRecord, headers: Headers) -> ProducerRecord:
     put_timestamp(copy, record.timestamp)
     put_headers(copy, headers)
     return copy
+
+
+class WatchedRecord(NamedTuple):
+    """A record that an interceptor's `on_send` returns with a function for the outcome of this very record.
+
+    So an interceptor that keeps something per record needs no other way to find it again.
+    """
+
+    record: ProducerRecord
+    """The record to send."""
+
+    on_end: Callable[[TopicPartition, RecordMetadata | None, Exception | None], object]
+    """Called once, when the record is delivered or has failed: with its topic and partition (-1 if none was chosen),
+    and with its metadata, or None and the error."""
 
 
 def check_topic_name(topic: object) -> None:

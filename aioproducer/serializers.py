@@ -19,6 +19,7 @@ from typing import Final, Never, Protocol, TypeAlias, TypeVar
 
 from aioproducer._native.bound_serializer import BoundSerializer, PendingPart
 from aioproducer._native.plain_json import PlainJson
+from aioproducer._shown_values import in_any_state
 from aioproducer.errors import Outcome, SerializationError
 
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
@@ -130,6 +131,7 @@ class StringSerializer:
             raise TypeError(f"expected str, not {type(value).__name__}")
         return value.encode(self.encoding)
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"StringSerializer({self.encoding!r})"
 

@@ -31,20 +31,6 @@ Signatures are as in the source, without `self`.
 `Headers` are any iterable of `(str, bytes | None)` pairs;
 `OnDelivery` is a function of `(RecordMetadata | None, KafkaError | None)`.
 [Guarantees](../explanation/guarantees.md) says what the methods promise, [states](states.md) when they may be called.
-
-<!--
-```python
-from typing import NamedTuple
-
-
-class Order(NamedTuple):
-    id: bytes
-    body: bytes
-
-
-orders: list[Order] = []  # of the examples
-```
--->
 """
 
 _CHAPTERS: Final = {
@@ -55,7 +41,7 @@ _CHAPTERS: Final = {
     ),
     "Looking inside": (
         "aioproducer",
-        ["Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitReason"],
+        ["Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitingCall", "WaitReason"],
     ),
     "OpenTelemetry: aioproducer.integrations.opentelemetry": (
         "aioproducer.integrations.opentelemetry",
@@ -84,7 +70,8 @@ _CHAPTERS: Final = {
     "Code of your own": (
         "aioproducer",
         [
-            *("ProducerInterceptor", "ProducerRecord", "Serializer", "AsyncSerializer", "SerializerWithHeaders"),
+            *("ProducerInterceptor", "ProducerRecord", "WatchedRecord"),
+            *("Serializer", "AsyncSerializer", "SerializerWithHeaders"),
             *("BytesSerializer", "StringSerializer"),
             *("JsonSerializer", "IntegerSerializer", "LongSerializer", "ShortSerializer", "FloatSerializer"),
             *("DoubleSerializer", "BooleanSerializer", "UUIDSerializer", "VoidSerializer"),

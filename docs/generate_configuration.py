@@ -55,8 +55,11 @@ scenario `presets` (`nox -s bench -- --only presets`).
 - `low_latency`: a record that no one awaits leaves at once. An awaited one does so with the defaults already.
 - `throughput`: few, large, compressed batches. It pays off where the network or the brokers' disks are the limit,
   and costs memory, and processor time, which for large batches is that of a thread.
-- `durable`: records outlive 15 minutes without their leaders, and an `acks` that would weaken them is an error.
-  The defaults deliver as safely (`acks="all"`, idempotence), but give up after two minutes.
+- `durable`: records wait for 15 minutes instead of two, and an `acks` that would weaken them is an error.
+  The defaults deliver as safely (`acks="all"`, idempotence).
+  What waits must fit into `buffer_memory`: its 32 MiB hold about 160 seconds of 200 records of 1 kB per second.
+  Further calls of `enqueue` wait then, up to `max_block_ms`:
+  [size it for your outage](../how-to/survive_an_outage.md).
 
 ## JSON Schema
 
@@ -117,10 +120,8 @@ partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner
 <!--
 ```python
 from pathlib import Path
-from tempfile import mkdtemp
 
-path = Path(mkdtemp()) / "producer.properties"
-path.write_text(
+Path("producer.properties").write_text(
     "bootstrap.servers=localhost:9092\\nvalue.serializer=org.apache.kafka.common.serialization.StringSerializer\\n"
 )
 ```
@@ -129,17 +130,23 @@ path.write_text(
 ```python
 from aioproducer import Producer, ProducerConfig
 
-config = ProducerConfig.from_properties_file(path)
+config = ProducerConfig.from_properties_file("producer.properties")
 async with Producer(config.replace(client_id="billing")) as producer:
     await producer.send("orders", "tea")
 ```
 
 - The file is read as `java.util.Properties.load` reads it.
   Text beyond ASCII is UTF-8 or, if it is not valid UTF-8, ISO-8859-1.
-  Java always reads ISO-8859-1: if the file also configures a Java program, write `\\u00e9`.
+  Java always reads ISO-8859-1, so `notes` names such options.
+  If the file also configures a Java program, write `\\u00e9`.
 - Kafka's own serializers (except `ListSerializer`) and partitioners are known by the names of their Java classes.
   Other classes cannot be loaded: leave them out, and pass an object to `replace`.
-- Options that do not exist here are refused, unless their value asks for the behaviour of this producer,
+- Options of consumers, Kafka Streams and schema registries are ignored, as Java does.
+  `ProducerConfig.notes` names them, and the event `option_not_used` at start.
+- Beside a `sasl_token_provider`, `extension_...` of a JAAS text is sent with its tokens.
+  What the provider replaces is in `notes`; a client id, scope or URL that it contradicts is refused.
+- Other options that do not exist here are refused, all in one error,
+  unless their value asks for the behaviour of this producer,
   such as `metadata.recovery.strategy=rebootstrap`.
 - For names of librdkafka's, aiokafka's and kafka-python's, the error names the option to use,
   or says why there is none.

@@ -40,6 +40,8 @@ means; what to do.
 fails: [ten wrong set-ups, diagnosed](../evidence/diagnoses.md).
 
 What is refused for good ends `start` at once; what may heal is tried until `max_block_ms` is over.
+A token, password or ticket that cannot be fetched now may heal: the endpoint is away or busy, a provider or function
+raises, no KDC answers. The error has `retriable=True`.
 While the producer runs, both are tried again, and records end at their deadline with the reason as `last_broker_error`.
 
 ## Before anything is connected
@@ -145,6 +147,7 @@ def _proxies() -> Iterator[Row]:
         "SOCKS5, reply 5": (socks, (b"\x05\x00", b"\x05\x05\x00\x01")),
         "SOCKS5, no method is left": (socks, (b"\x05\xff",)),
         "HTTP 407": (http, (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",)),
+        "HTTP 407, NTLM only": (http, (b"HTTP/1.1 407 Who\r\nProxy-Authenticate: NTLM\r\n\r\n",)),
         "HTTP 403": (http, (b"HTTP/1.1 403 Forbidden\r\n\r\n",)),
         "not a proxy": (http, (b"SSH-2.0-OpenSSH_9.9\r\n",)),
     }
@@ -153,6 +156,7 @@ def _proxies() -> Iterator[Row]:
         "SOCKS5, reply 5": "the proxy reaches the broker's machine, and nothing listens there: look at the port",
         "SOCKS5, no method is left": "give user and password in proxy_url",
         "HTTP 407": "give user and password in proxy_url",
+        "HTTP 407, NTLM only": "as the error says; no client of Kafka speaks NTLM, Negotiate or Digest to a proxy",
         "HTTP 403": "let the proxy allow CONNECT to host and port of each broker",
         "not a proxy": "look at host and port of proxy_url",
     }
@@ -193,6 +197,12 @@ def _alerts() -> Iterator[Row]:
 def _beginnings() -> Iterator[Row]:
     for trouble, reasons in _by_trouble(tls_errors.REASONS).items():
         yield Row(", ".join(reasons), *trouble)
+    yield Row("handshake failure, once the handshake is over", *tls_errors.ENDED)
+    yield Row(
+        "closed or reset before the first answer, without TLS: `BrokerConnectionError`",
+        "the other end does not speak Kafka's protocol, or only behind TLS",
+        "is it the port of a Kafka listener? One with TLS needs security_protocol='SSL' or 'SASL_SSL'",
+    )
     yield Row.of(
         "closed in the handshake (the third time in a row `TlsRefusedError`)", closed_error(Phase.HANDSHAKE, _WITHOUT)
     )
@@ -238,14 +248,17 @@ def _sasl() -> Iterator[Row]:
     line_break = _failure(lambda: check_token("a\n"))
     yield Row.of("before the token is sent", line_break)
     yield from _credentials()
+    yield from _providers()
     yield Row(
         '"closed the connection during the authentication ..., without saying why": `BrokerConnectionError`',
         "the broker met an error of its own, or takes no token as long as this one (`sasl.server.max.receive.size`)",
         "look at the broker's log at that time",
     )
     yield Row(
-        '"nothing has answered", "has not answered": `BrokerConnectionError`',
-        "the port is open, and what listens there does not answer TLS, ApiVersions or the authentication",
+        '"nothing has answered", "has not answered", "has not returned": `BrokerConnectionError`, or '
+        "`MetadataTimeoutError` if `max_block_ms` is over first",
+        "the step that the error names has no answer: the name server, the address, the proxy, TLS, ApiVersions, the "
+        "authentication, or Metadata",
         "is it the port of a Kafka broker? Does a firewall or load balancer swallow what is sent?",
     )
 
@@ -275,6 +288,29 @@ def _credentials() -> Iterator[Row]:
         '"sasl_token_provider returned a token that has expired": `TokenError`',
         "the provider keeps tokens too long, or a clock is wrong",
         "let it return one that is valid now; look at the clocks",
+    )
+
+
+def _providers() -> Iterator[Row]:
+    yield Row(
+        '"the token endpoint ... answered 401, invalid_client": `TokenError`',
+        "the identity provider refuses; what it says is quoted, and what was sent to it is hidden there",
+        "look at client_id, client_secret and scope; `invalid_client` is a wrong id or secret",
+    )
+    yield Row(
+        '"answered without an access_token: it is a page of HTML": `TokenError`',
+        "a login page or a proxy answers at this URL",
+        "give the URL of the token endpoint, which often ends in /token",
+    )
+    yield Row(
+        '"the private key ... cannot sign with RS256": `TokenError`',
+        "the file is DER, public, encrypted, of OpenSSH, or has a key of another kind",
+        "as the error says: convert it, or give private_key_password or algorithm",
+    )
+    yield Row(
+        '"AWS gives no credentials for MSK: none are found": `TokenError`',
+        "AWS's libraries found nothing in environment, profile, container or instance",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine or pod a role",
     )
 
 

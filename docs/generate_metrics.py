@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aioproducer._producer.metric_groups import APP, COUNT, NODE, OWN, PRODUCER, TOPIC
-from aioproducer._producer.producer_metrics import HISTOGRAMS, OWN_TABLE, reason_not_read
+from aioproducer._producer.producer_metrics import HISTOGRAMS, MEANINGS, OWN_TABLE, reason_not_read
 from aioproducer.metrics import ProducerStatistics
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"
@@ -41,8 +41,7 @@ async with Producer("localhost:9092") as producer:
 ```
 
 Totals only grow, so a collector can compute rates from two readings, better than a client could.
-So there are no sliding averages: Kafka's `-rate`, `-avg` and `-max` metrics are represented by their totals here.
-Averages and maxima since the start are among [`metrics()`](#kafkas-names).
+Kafka's `-rate`, `-avg` and `-max` metrics, which are of the last minute, are among [`metrics()`](#kafkas-names).
 The last column names the Kafka metric with the same meaning, if there is one (group `producer-metrics`).
 
 | field | type | what it says | Kafka |
@@ -57,8 +56,10 @@ _KAFKA_INTRODUCTION = """
 
 `producer.metrics()` returns a list of `Metric` (name, group, tags, value, kind) under the names of Kafka's producer.
 Any thread may call it. Of the {names} names that Kafka 4.3.1's producer has after a send, {read} are read here.
-Kafka's documentation says what each means.
-Names that end in `-avg` and `-max` count from the start here, not over the last half minute.
+They have Kafka's meaning, which its documentation says, except where the row says another.
+As in Kafka, names that end in `-avg`, `-max` and `-rate` are of the last `metrics_num_samples` windows of
+`metrics_sample_window_ms`, with the defaults the last minute, and averages and maxima without a value are NaN.
+The windows here end to the second, and those of Kafka begin with a value, so that it counts up to one window longer.
 After 1,000 topics, all further ones share the tag `(other topics)`, and after 1,000 nodes, `(other nodes)`.
 
 ```python
@@ -94,13 +95,20 @@ def _kafka_names() -> str:
     parts = [_KAFKA_INTRODUCTION.format(names=len(rows), read=read)]
     for group, tags in {PRODUCER: "", NODE: ", `node-id`", TOPIC: ", `topic`", APP: "", COUNT: ""}.items():
         parts.append(f"\n### {group}\n\nTags: `client-id`{tags}.\n\n{_HEAD}")
-        parts += [_kafka_row(name, reason) for (of, name), reason in rows.items() if of == group]
+        parts += [_kafka_row(name, _read(of, name, reason)) for (of, name), reason in rows.items() if of == group]
     own = "".join(f"- `{name}`\n" for name in (*OWN_TABLE, *HISTOGRAMS))
     return "".join(parts) + _OWN_INTRODUCTION.format(group=OWN) + own
 
 
-def _kafka_row(name: str, reason: str | None) -> str:
-    return f"| `{name}` | {'yes' if reason is None else f'no: {reason}'} |\n"
+def _read(group: str, name: str, reason: str | None) -> str:
+    if reason is not None:
+        return f"no: {reason}"
+    meaning = MEANINGS.get((group, name))
+    return "yes" if meaning is None else f"yes; {meaning}"
+
+
+def _kafka_row(name: str, read: str) -> str:
+    return f"| `{name}` | {read} |\n"
 
 
 def _row(name: str, kind: str, text: str) -> str:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -45,8 +46,18 @@ LOADED_LAZILY = {
 CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?:cp?def|def)\b(?!.*\bclass\b)[^=]*\(")
 
 
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
             if body:
@@ -55,7 +66,7 @@ def python_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 def cython_functions(path: Path) -> Iterator[tuple[str, int]]:
     """Name and length of each function of a Cython module; its docstring and the lines of its head not counted."""
-    lines = path.read_text("utf-8").splitlines()
+    lines = text_of(path).splitlines()
     heads = [(number, match) for number, line in enumerate(lines) if (match := CYTHON_FUNCTION.match(line))]
     for number, match in heads:
         rest = [line for line in lines[number:] if line.strip()]
@@ -68,11 +79,10 @@ def cython_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    text = path.read_text("utf-8")
     if path.suffix == ".pyx":
-        yield from re.findall(r'^\s*"""(.+)', text, re.MULTILINE)
+        yield from re.findall(r'^\s*"""(.+)', text_of(path), re.MULTILINE)
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node) or ""
 
@@ -94,44 +104,43 @@ def relative(path: Path) -> str:
     return str(path.relative_to(PACKAGE.parent))
 
 
-@pytest.mark.parametrize("path", [path for path in [*SOURCES, *TESTS] if path.name not in ROWS], ids=relative)
-def test_file_is_short(path: Path) -> None:
+def test_files_are_short() -> None:
     """A file that needs scrolling for minutes has two subjects."""
-    lines = len(path.read_text("utf-8").splitlines())
+    lines = {path: len(text_of(path).splitlines()) for path in [*SOURCES, *TESTS] if path.name not in ROWS}
 
-    assert lines <= MAX_FILE_LINES
+    assert {relative(path): many for path, many in lines.items() if many > MAX_FILE_LINES} == {}
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=relative)
-def test_functions_are_short(path: Path) -> None:
-    functions = python_functions(path) if path.suffix == ".py" else cython_functions(path)
-    too_long = {name: lines for name, lines in functions if lines > MAX_FUNCTION_LINES}
+def test_functions_are_short() -> None:
+    too_long = {
+        f"{relative(path)}: {name}": lines
+        for path in [*SOURCES, *TESTS]
+        for name, lines in (python_functions(path) if path.suffix == ".py" else cython_functions(path))
+        if lines > MAX_FUNCTION_LINES
+    }
 
     assert too_long == {}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_file_is_named_after_its_subject(path: Path) -> None:
-    names = {part.lower() for part in path.relative_to(PACKAGE).with_suffix("").parts}
+def test_files_are_named_after_their_subjects() -> None:
+    names = {path: {part.lower() for part in path.relative_to(PACKAGE).with_suffix("").parts} for path in SOURCES}
 
-    assert names & FORBIDDEN_NAMES == set()
-
-
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_file_says_what_it_is(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
-
-    assert docstring
+    assert [relative(path) for path, parts in names.items() if parts & FORBIDDEN_NAMES] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_docstrings_stand_alone(path: Path) -> None:
+def test_files_say_what_they_are() -> None:
+    assert [relative(path) for path in MODULES if not ast.get_docstring(parsed(path))] == []
+
+
+def test_docstrings_stand_alone() -> None:
     """They begin with a verb or a noun."""
-    assert [text for text in docstrings(path) if HALF_SENTENCE.match(text)] == []
+    halves = {relative(path): [text for text in docstrings(path) if HALF_SENTENCE.match(text)] for path in SOURCES}
+
+    assert {path: texts for path, texts in halves.items() if texts} == {}
 
 
 def test_names_of_tests_are_short() -> None:
-    too_long = {relative(path): LONG_TEST_NAME.findall(path.read_text("utf-8")) for path in TESTS}
+    too_long = {relative(path): LONG_TEST_NAME.findall(text_of(path)) for path in TESTS}
 
     assert {path: names for path, names in too_long.items() if names} == {}
 
@@ -141,16 +150,22 @@ def imported_at_run_time(path: Path) -> set[str]:
     return names | {name.rpartition(".")[0] for name in names}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if not above_producer(path)], ids=relative)
-def test_internal_modules_do_not_import_the_public_package(path: Path) -> None:
+def test_internal_modules_do_not_import_the_public_package() -> None:
     """A name is imported from where it is defined: `aioproducer` itself imports everything."""
-    assert "aioproducer" not in imported_at_run_time(path)
+    internal = [path for path in MODULES if not above_producer(path)]
+
+    assert [relative(path) for path in internal if "aioproducer" in imported_at_run_time(path)] == []
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if below_native(path)], ids=relative)
-def test_nothing_below_the_native_layer_imports_it(path: Path) -> None:
+def test_nothing_below_the_native_layer_imports_it() -> None:
     """The contract of layers cannot see Cython modules."""
-    assert [name for name in imported_at_run_time(path) if name.startswith("aioproducer._native")] == []
+    native = {
+        relative(path): [name for name in imported_at_run_time(path) if name.startswith("aioproducer._native")]
+        for path in MODULES
+        if below_native(path)
+    }
+
+    assert {path: names for path, names in native.items() if names} == {}
 
 
 def test_no_modules_import_each_other() -> None:

@@ -75,3 +75,16 @@ def test_testing_page_names_the_unsupported_tool_option() -> None:
     page = (ROOT / "docs/how-to/test_your_code.md").read_text("utf-8")
 
     assert ("OFFSET_DELETE" in ApiKey.__members__) is ("OffsetDelete is not answered" not in page)
+
+
+NOT_PROSE = re.compile(r"^(```|~~~).*?^\1|^\|.*?$|^#.*?$|<!--.*?-->", re.DOTALL | re.MULTILINE)
+END_OF_SENTENCE = re.compile(r"(?<=[.?!:])\**\s+|\n\s*\n|\n(?=\s*[-*] )")
+LONGEST_SENTENCE = 30
+
+
+def test_readme_has_no_sentence_over_thirty_words() -> None:
+    prose = NOT_PROSE.sub("\n\n", (ROOT / "README.md").read_text("utf-8"))
+    sentences = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", each) for each in END_OF_SENTENCE.split(prose)]
+
+    assert len(sentences) > 50
+    assert [each for each in sentences if len(each.split()) > LONGEST_SENTENCE] == []

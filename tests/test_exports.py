@@ -5,8 +5,6 @@ import inspect
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 import aioproducer
 
 PACKAGE = Path(aioproducer.__file__).parent
@@ -18,29 +16,31 @@ PUBLIC_MODULES = [
 NOT_NAMES = {"annotations", "TYPE_CHECKING"}
 
 
-@pytest.fixture(params=PUBLIC_MODULES)
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(request.param)
+MODULES = [importlib.import_module(name) for name in PUBLIC_MODULES]
 
 
-def test_every_exported_name_is_there(module: ModuleType) -> None:
-    missing = [name for name in module.__all__ if not hasattr(module, name)]
+def test_every_exported_name_is_there() -> None:
+    named = [(module.__name__, name) for module in MODULES for name in module.__all__]
 
-    assert missing == []
-    assert len(module.__all__) == len(set(module.__all__))
-
-
-def test_every_public_name_is_exported(module: ModuleType) -> None:
-    public = {name for name, value in vars(module).items() if name[0] != "_" and not inspect.ismodule(value)}
-
-    assert public - set(module.__all__) - NOT_NAMES == set()
+    assert [(module, name) for module, name in named if not hasattr(importlib.import_module(module), name)] == []
+    assert len(named) == len(set(named))
 
 
-def test_every_exported_class_and_function_is_documented(module: ModuleType) -> None:
-    exported = {name: getattr(module, name) for name in module.__all__}
+def test_every_public_name_is_exported() -> None:
+    hidden = {module.__name__: public_names(module) - set(module.__all__) - NOT_NAMES for module in MODULES}
+
+    assert {module: names for module, names in hidden.items() if names} == {}
+
+
+def public_names(module: ModuleType) -> set[str]:
+    return {name for name, value in vars(module).items() if name[0] != "_" and not inspect.ismodule(value)}
+
+
+def test_every_exported_class_and_function_is_documented() -> None:
+    exported = [(module.__name__, name, getattr(module, name)) for module in MODULES for name in module.__all__]
     undocumented = [
-        name
-        for name, value in exported.items()
+        f"{module}.{name}"
+        for module, name, value in exported
         if (inspect.isclass(value) or inspect.isroutine(value)) and not value.__doc__
     ]
 

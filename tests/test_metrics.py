@@ -20,7 +20,7 @@ from aioproducer import (
     ProducerOptions,
 )
 from aioproducer._native.measures import OTHER_TOPICS, TIMES, Histogram, LatencyHistogram, Measures
-from aioproducer._network.context import MAX_NODE_ROWS, NetworkCounters, NodeCounters
+from aioproducer._network.context import MAX_NODE_ROWS, NodeCounters
 from aioproducer._producer.metric_groups import NODE, OWN, PRODUCER, TOPIC
 from aioproducer._producer.producer_metrics import reason_not_read
 from aioproducer.metrics import ProducerStatistics
@@ -336,25 +336,41 @@ def test_thousand_topics_have_rows_unless_said_otherwise() -> None:
 
 
 def test_nodes_past_the_limit_share_a_row() -> None:
-    counters = NodeCounters()
+    nodes = NodeCounters()
     for node_id in range(MAX_NODE_ROWS + 2):
-        counters.of(node_id).requests += 1
+        nodes.of(node_id).requests += 1
 
-    assert len(counters.rows()) == MAX_NODE_ROWS + 1
-    assert counters.rows()[None].requests == 2
-    assert counters.total().requests == MAX_NODE_ROWS + 2
+    assert len(nodes.rows()) == MAX_NODE_ROWS + 1
+    assert nodes.rows()[None].requests == 2
+    assert nodes.total().requests == MAX_NODE_ROWS + 2
 
 
-def test_bootstrap_connection_takes_its_counts_to_its_node() -> None:
-    counters = NodeCounters()
-    row = counters.of(-1)
-    row.requests = 3
-    counters.of(1).requests = 4
-    counters.move(-1, 1)
-    counters.move(-9, 1)
+def counters(metrics: Iterable[Metric]) -> dict[tuple[str, ...], float]:
+    return {
+        (metric.group, metric.name, *metric.tags.values()): float(metric.value)  # type: ignore[arg-type]
+        for metric in metrics
+        if metric.kind is MetricKind.COUNTER
+    }
 
-    assert counters.rows() == {1: NetworkCounters(requests=7)}
-    assert counters.of(1) is row
+
+@in_virtual_time
+async def test_totals_never_fall_when_a_bootstrap_node_is_named() -> None:
+    """The row of the address stays, as in Kafka: a rate of a total that falls is wrong."""
+    async with FakeCluster(2, topics={"orders": 2}) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        highest: dict[tuple[str, ...], float] = {}
+        for _ in range(20):
+            producer.send("orders", b"x")
+            await asyncio.sleep(0.05)
+            now = counters(producer.metrics())
+            assert all(now[key] >= count for key, count in highest.items())
+            highest = now
+        metrics = producer.metrics()
+        statistics = producer.statistics()
+
+    rows = {key[-1]: count for key, count in highest.items() if key[:2] == (NODE, "request-total")}
+    assert {"node--1", "node-1", "node-2"} <= rows.keys()
+    assert sum(rows.values()) == value(metrics, PRODUCER, "request-total") == statistics.requests_sent
+    assert rows["node--1"] > 0
 
 
 @given(st.floats(0, 1e6))

@@ -378,7 +378,7 @@ cdef class Delivery:
         if self._cancelled:
             state = "cancelled"
         elif not result.done:
-            state = "pending"
+            state = "pending: a future to await, not a coroutine for create_task"
         elif result.error is not None:
             state = f"failed: {type(result.error).__name__}"
         else:

@@ -10,6 +10,7 @@ cdef class Histogram:
     cdef Py_ssize_t _buckets                 # with the last one, which has no bound
     cdef double _total
     cdef double _largest
+    cdef double _recent                      # the largest since `forget_recent`
     cdef long long _count
 
     cdef void add(self, double value, long long count) noexcept
@@ -24,7 +25,8 @@ cdef class LatencyHistogram:
 cdef class RecordSizes:
     cdef long long counts[13]                # of sizes up to 16, 64, 256, ... bytes; the last has no bound
     cdef long long total                     # bytes
-    cdef Py_ssize_t largest                  # bytes
+    cdef Py_ssize_t recent                   # bytes; the largest since `forget_recent`
+    cdef Py_ssize_t _largest                 # bytes; the largest before that
 
 
 cdef extern from *:
@@ -43,15 +45,16 @@ cdef inline void note_size(RecordSizes sizes, Py_ssize_t size) noexcept:
     cdef int bucket = (bits(size - 1) + 1) // 2 - 2
     sizes.counts[0 if bucket < 0 else 12 if bucket > 12 else bucket] += 1
     sizes.total += size
-    if size > sizes.largest:
-        sizes.largest = size
+    if size > sizes.recent:
+        sizes.recent = size
 
 
 cdef class TopicCounters:
     cdef readonly str topic
     cdef public long long records            # in requests, counted again when they are sent again
     cdef public long long bytes              # of their batches, as sent
-    cdef public long long uncompressed       # the same without compression
+    cdef double _ratios                      # sum over batches: compressed size by uncompressed size
+    cdef long long _batches
     cdef public long long retries            # records of batches that were queued again
     cdef public long long errors             # records that failed
 

@@ -7,6 +7,9 @@ OTHER_TOPICS: Final[str]
 TIMES: Final[tuple[float, ...]]
 SIZES: Final[tuple[float, ...]]
 
+Sample: TypeAlias = tuple[float, float, float]
+"""Sum of all values, their number, and the largest since `forget_recent`; 0.0 if there was none."""
+
 Reading: TypeAlias = tuple[tuple[float, ...], tuple[int, ...], float, float]
 """Upper bounds of the buckets, values in each (one more: without a bound), their sum, the largest."""
 
@@ -21,6 +24,10 @@ class Histogram:
         """Add a value, `count` times."""
     def read(self) -> Reading:
         """Return all that it knows, of one moment."""
+    def sample(self) -> Sample:
+        """Return sum, number and recent maximum, of one moment."""
+    def forget_recent(self) -> None:
+        """Begin the next recent maximum."""
 
 class LatencyHistogram:
     """Histogram of delivery latencies, in buckets whose width grows with the value.
@@ -48,6 +55,10 @@ class RecordSizes:
 
     def read(self) -> Reading:
         """As `Histogram.read`."""
+    def sample(self) -> Sample:
+        """As `Histogram.sample`."""
+    def forget_recent(self) -> None:
+        """As `Histogram.forget_recent`."""
 
 class TopicCounters:
     """Totals of one topic."""
@@ -55,11 +66,12 @@ class TopicCounters:
     topic: str
     records: int  # in requests; counted again when they are sent again
     bytes: int  # of their batches, as sent
-    uncompressed: int  # the same without compression
     retries: int  # records of batches that were queued again
     errors: int  # records that failed
 
     def __init__(self, topic: str) -> None: ...
+    def ratio_sample(self) -> Sample:
+        """Return sum and number of the batches' compression ratios."""
 
 class TopicTable:
     """Totals by topic; all topics past the limit share one row."""

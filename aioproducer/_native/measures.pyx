@@ -4,7 +4,7 @@
 Updated per record only natively (`RecordSizes`), else per batch, request or call. Any thread may read them: each read
 is one native call, and what it returns belongs together.
 
-Source: SenderMetricsRegistry in Apache Kafka, whose sliding averages are left to the reader.
+Source: SenderMetricsRegistry in Apache Kafka; its windows are in `_producer/metric_windows.py`.
 """
 
 import math
@@ -48,6 +48,8 @@ cdef class Histogram:
         self._total += value * count
         if value > self._largest:
             self._largest = value
+        if value > self._recent:
+            self._recent = value
 
     def record(self, double value, long long count=1):
         self.add(value, count)
@@ -59,6 +61,12 @@ cdef class Histogram:
             self._total,
             self._largest,
         )
+
+    def sample(self):
+        return self._total, float(self._count), self._recent
+
+    def forget_recent(self):
+        self._recent = 0.0
 
     @property
     def count(self):
@@ -113,13 +121,28 @@ cdef class LatencyHistogram:
 cdef class RecordSizes:
 
     def read(self):
-        return SIZES, tuple([self.counts[bucket] for bucket in range(13)]), float(self.total), float(self.largest)
+        cdef Py_ssize_t largest = max(self._largest, self.recent)
+        return SIZES, tuple([self.counts[bucket] for bucket in range(13)]), float(self.total), float(largest)
+
+    def sample(self):
+        cdef long long count = 0
+        cdef Py_ssize_t bucket
+        for bucket in range(13):
+            count += self.counts[bucket]
+        return float(self.total), float(count), float(self.recent)
+
+    def forget_recent(self):
+        self._largest = max(self._largest, self.recent)
+        self.recent = 0
 
 
 cdef class TopicCounters:
 
     def __cinit__(self, str topic not None):
         self.topic = topic
+
+    def ratio_sample(self):
+        return self._ratios, float(self._batches), 0.0
 
     def __repr__(self):
         return f"<TopicCounters {self.topic!r} records={self.records} errors={self.errors}>"
@@ -164,12 +187,14 @@ cdef class Measures:
     def batch_sent(self, topic, int records, Py_ssize_t size, Py_ssize_t uncompressed, double waited_s):
         """Notes a batch of a request: its sizes in bytes, and the seconds from its oldest record's call."""
         cdef TopicCounters row = self.topics.find(topic)
+        cdef double ratio = <double>size / uncompressed if uncompressed else 1.0
         row.records += records
         row.bytes += size
-        row.uncompressed += uncompressed
+        row._ratios += ratio
+        row._batches += 1
         self.batch_size.add(size, 1)
         self.queue_time.add(waited_s, 1)
-        self.compression_ratio.add(<double>size / uncompressed if uncompressed else 1.0, 1)
+        self.compression_ratio.add(ratio, 1)
 
     def __repr__(self):
         return f"<Measures {len(self.topics.rows())} topics, {self.batch_size!r}>"

@@ -21,6 +21,7 @@ cdef class RecordArguments:
 cdef class InterceptorLoop:
     cdef readonly tuple interceptors
     cdef readonly bint listens               # at least one has on_acknowledgement or on_error of its own
+    cdef list watchers                       # (index, on_end) for the record of the last `on_send`, or None
 
     cpdef object on_send(self, record)
 

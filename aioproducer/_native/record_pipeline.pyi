@@ -12,7 +12,7 @@ from aioproducer.cluster import Cluster
 from aioproducer.errors import KafkaError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
-from aioproducer.records import ProducerRecord
+from aioproducer.records import ProducerRecord, TopicPartition
 
 class RecordArguments:
     """The arguments of an append that has to wait, after the user's code has run."""
@@ -71,13 +71,19 @@ class InterceptorLoop:
         """
     def __len__(self) -> int: ...
 
+class InterceptedOnDelivery:
+    """The `on_delivery` of a record whose interceptors listen."""
+
+    def refused(self, topic_partition: TopicPartition, error: Exception) -> None:
+        """Notify them of a record that failed at its call."""
+
 class PipelineCallbacks(Protocol):
     """Rare steps that the pipeline leaves to Python; `_producer/record_hooks.py` implements them."""
 
     closed_batches: dict[str, int]
     """Topic -> partition of its last batch that was closed, until the partitioner is notified."""
 
-    def refused(self, topic: str, partition: int | None, headers: object, error: Exception, /) -> None:
+    def refused(self, topic: str, partition: int | None, on_delivery: object, error: Exception, /) -> None:
         """Notify the interceptors of a record that failed at its call."""
     def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None, /) -> Delivery:
         """Return the delivery of a record that an interceptor dropped."""

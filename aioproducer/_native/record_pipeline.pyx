@@ -21,7 +21,13 @@ from aioproducer._native.arguments cimport as_bytes, may_be_called
 from aioproducer._native.bound_serializer cimport BoundSerializer, PendingPart
 from aioproducer._native.delivery cimport Delivery
 
-from aioproducer.records import ProducerRecord, check_callback, check_topic_name, normalize_headers
+from aioproducer.records import (
+    ProducerRecord,
+    WatchedRecord,
+    check_callback,
+    check_topic_name,
+    normalize_headers,
+)
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
@@ -137,20 +143,26 @@ cdef class InterceptorLoop:
     cpdef object on_send(self, record):
         cdef object current = record
         cdef object returned
+        cdef list watchers = None
         cdef int index = -1
         for interceptor in self.interceptors:
             index += 1
             try:
                 returned = interceptor.on_send(current)
+                if type(returned) is WatchedRecord:
+                    watchers = [] if watchers is None else watchers
+                    watchers.append((index, returned.on_end))
+                    returned = returned.record
                 if returned is not current and returned is not None and not isinstance(returned, ProducerRecord):
                     raise TypeError(f"on_send must return a ProducerRecord or None, not {type(returned).__name__}")
             except (Exception, CancelledError) as error:  # of the user's own code
                 self._note_failure(index, "on_send", error)
                 continue
             if returned is None:
-                self._note_drop(index, current)
+                self._note_drop(index, current, watchers)
                 return None
             current = returned
+        self.watchers = watchers             # last: an interceptor may have sent other records meanwhile
         return current
 
     def __len__(self):
@@ -164,11 +176,16 @@ cdef class InterceptedOnDelivery:
     cdef object _chain
     cdef object _topic
     cdef object _headers
+    cdef object _watchers
     cdef object _on_delivery
 
     def __call__(self, metadata, error):
-        self._chain.note_end(self._topic, self._headers, metadata, error)
+        self._chain.note_end(self._topic, self._headers, self._watchers, metadata, error)
         return None if self._on_delivery is None else self._on_delivery(metadata, error)
+
+    def refused(self, topic_partition, error):
+        """Notifies them of a record that failed at its call, whose error the caller gets."""
+        self._chain.note_error(topic_partition, error, self._headers, self._watchers)
 
     @property
     def counts_as_look(self):
@@ -176,11 +193,12 @@ cdef class InterceptedOnDelivery:
         return self._on_delivery is not None
 
 
-cdef InterceptedOnDelivery new_intercepted(chain, topic, headers, on_delivery):
+cdef InterceptedOnDelivery new_intercepted(InterceptorLoop chain, topic, headers, on_delivery):
     cdef InterceptedOnDelivery intercepted = InterceptedOnDelivery.__new__(InterceptedOnDelivery)
     intercepted._chain = chain
     intercepted._topic = topic
     intercepted._headers = headers
+    intercepted._watchers = chain.watchers
     intercepted._on_delivery = on_delivery
     return intercepted
 
@@ -253,7 +271,7 @@ cdef class RecordPipeline:
             if sent is not record:
                 topic, value, key = str.__str__(sent.topic), sent.value, sent.key
                 partition, timestamp = sent.partition, sent.timestamp
-            if self._interceptors.listens:
+            if self._interceptors.listens or self._interceptors.watchers is not None:
                 on_delivery = new_intercepted(self._interceptors, topic, headers, on_delivery)
         elif self._partitioner is None and not (
             wants_headers(key_serializer, key) or wants_headers(value_serializer, value)
@@ -297,7 +315,7 @@ cdef class RecordPipeline:
                 headers = normalize_headers(own_headers)
         except Exception as error:
             if self._interceptors is not None:
-                self._preparation.refused(topic, partition, headers, error)
+                self._preparation.refused(topic, partition, on_delivery, error)
             raise
         return self.append_bytes(
             topic, value, key, partition, timestamp, headers, on_delivery, key_bytes, value_bytes
@@ -331,7 +349,7 @@ cdef class RecordPipeline:
                     return delivery
         except Exception as error:
             if self._interceptors is not None:
-                self._preparation.refused(topic, partition, headers, error)
+                self._preparation.refused(topic, partition, on_delivery, error)
             raise
         context = None
         if choose is not None or self._interceptors is not None:

@@ -26,6 +26,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from aioproducer._native.unraisable import report_unraisable
+from aioproducer._network.repeated_closes import CLOSES_THAT_NAME
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._network.write_stream import WriteStream
 from aioproducer._protocol.api_versions import ApiVersions, handshake
@@ -84,6 +85,7 @@ def whole_request(
         flexible=api.is_flexible(version),
         buffers=[body],
         on_end=on_end,
+        name=api.name,
         largest_response=largest_response(api.key, len(body)) if largest is None else largest,
     )
 
@@ -103,6 +105,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     error: KafkaError | None = None  # reason of the close
     lacks_credentials = False  # whether it was closed because there was nothing to authenticate with
     answers = 0  # responses to requests other than the handshake's
+    _has_versions = False
     _is_paused = False
     missing = "the port is open, but no Kafka broker has answered there"  # while it is not ready: what it waits for
     _held_bytes = 0  # of an incomplete response, as last reported
@@ -174,6 +177,12 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Return for how long the oldest request has been the oldest; 0.0 or less with none."""
         return now - self._oldest_since if self._conversation.in_flight else 0.0
 
+    def unanswered(self, now: float) -> str:
+        """Return which request the broker has not answered, and for how long; empty if there is none."""
+        oldest = self._conversation.oldest
+        silent_s = self.silent_for_s(now)
+        return "" if oldest is None else f"it has not answered {oldest.name} for {max(silent_s, 0.0):.1f} s"
+
     def produce_version(self, at_most: int) -> int:
         """Return the highest version of Produce that both sides speak, or raise UnsupportedVersionError."""
         version = self._produce_versions.get(at_most)
@@ -199,6 +208,11 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._context.counters.requests += 1
         self._stream.send(request, pieces, now)
         self._watch(now + self._look_again_s)
+
+    def count_in(self, context: NetworkContext) -> None:
+        """Count from now on in the counters of another context, otherwise the same."""
+        self._context = context
+        self._stream.count_in(context)
 
     def withdraw(self, request: OutgoingRequest) -> None:
         """Do not send a request that nothing waits for any more. Here it is too late: its bytes are on their way."""
@@ -270,11 +284,14 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every request, oldest first, then call `on_closed`."""
+        is_ours = self.error is not None  # this side has closed it
         self.close(self._reason_of_loss(exc))
-        error = cast("KafkaError", self.error)
         self._context.counters.connections_closed += 1
         lost = [*self._spoiled, *self._conversation.take_in_flight(), *self._stream.take_unwritten()]
         self._spoiled.clear()
+        if not is_ours:
+            self._name_size(lost)
+        error = cast("KafkaError", self.error)
         for request, end in self._ends_of_lost(sorted(lost, key=attrgetter("end")), error):
             self._lose(request, end)
         if not self.ready.done():
@@ -305,7 +322,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         try:
             self._send_step(self._handshake.send(end.payload))
         except StopIteration as finished:
-            self.versions = finished.value
+            self.versions, self._has_versions = finished.value, True
             self._take_versions()
 
     def _take_versions(self) -> None:
@@ -322,23 +339,43 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _end_with_answer(self, request: OutgoingRequest, payload: memoryview, now: float) -> None:
         counters = self._context.counters
         self._oldest_since = self._last_used = now
+        answers = self.answers
         self.answers += 1
-        counters.responses += 1
-        latency_s = now - request.sent_at
-        counters.request_latency_s += latency_s
-        counters.request_latency_max_s = max(counters.request_latency_max_s, latency_s)
+        counters.note_response(now - request.sent_at, is_produce=request.api_key == PRODUCE.key)
         try:
             if not self._stream.has_left(request):
                 # The pool would get the memory back while the transport still sends it.
                 raise ProtocolError("the broker answered a request before it had all of it")
             request.on_end(Answered(payload, now))
+            if request.api_key == PRODUCE.key:
+                self._context.repeated_closes.answered(self.label, request.size)
         except KafkaError:
             self._spoiled.append(request)
             raise
+        if self.answers > answers:  # else it was one of the handshake
+            self._context.silence.answered_at = now
 
     def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
         end = Lost(error)
         return [(request, end) for request in lost]
+
+    def _name_size(self, lost: list[OutgoingRequest]) -> None:
+        """Say so in the error if the broker closes connections under Produce requests of a certain size."""
+        sizes = [each.size for each in lost if each.api_key == PRODUCE.key and each.expects_response]
+        row = self._context.repeated_closes.lost(self.label, max(sizes)) if sizes else None
+        if row is None:
+            return
+        error = cast("KafkaError", self.error)
+        self.error = type(error)(f"{error}; {row}")
+        self.error.__cause__ = error.__cause__
+        if row.closes == CLOSES_THAT_NAME:
+            self._context.log.warning(
+                "request_closes_connection",
+                broker=self.label,
+                request_bytes=row.request_bytes,
+                closes=row.closes,
+                option="max_request_size",
+            )
 
     def _lose(self, request: OutgoingRequest, end: Lost) -> None:
         try:
@@ -353,25 +390,28 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
         if isinstance(exc, KafkaError):  # of TLS
             return exc
-        if exc is not None:
-            lost = BrokerConnectionError(f"the connection was lost: {exc}")
-            lost.__cause__ = exc
-            return lost
-        if self._state is ConnectionState.HANDSHAKING:
+        how = how_closed(exc)
+        if how and self._state is ConnectionState.HANDSHAKING and not self._has_versions:
             return BrokerConnectionError(
-                "the other end closed the connection without saying which requests it speaks: is this a Kafka "
+                f"the other end {how} the connection without saying which requests it speaks: is this a Kafka "
                 "listener, and is it one without TLS?"
             )
-        if self._is_unwelcome():
+        if how and self._is_unwelcome():
             kind = WrongListenerError if self._context.refusals.is_unwelcome(self.label) else BrokerConnectionError
             return kind(
-                "the broker closed the connection at the first request, without a word, as a listener does that wants "
+                f"the broker {how} the connection at the first request, without a word, as a listener does that wants "
                 "SASL: set security_protocol and sasl_mechanism, or use the port of a listener without SASL"
             )
-        return BrokerConnectionError("the broker closed the connection")
+        if exc is None:
+            return BrokerConnectionError("the broker closed the connection")
+        lost = BrokerConnectionError(f"the connection was lost: {exc}")
+        lost.__cause__ = exc
+        return lost
 
     def _is_unwelcome(self) -> bool:
-        return self._state is ConnectionState.READY and self.answers == 0 and self._conversation.in_flight > 0
+        if self._state is not ConnectionState.READY or self.answers or not self._conversation.in_flight:
+            return False
+        return not self._context.refusals.has_answered(self.label)
 
     def _close_if_drained(self) -> None:
         if self._retires_with is not None and not self.in_flight:
@@ -416,10 +456,18 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._state = state
 
 
+def how_closed(exc: Exception | None) -> str:
+    """Return how the other end ended a connection; empty if it was not the other end's doing."""
+    # A service that closes with bytes unread, such as those of another protocol, resets the connection.
+    return "closed" if exc is None else "reset" if isinstance(exc, ConnectionError) else ""
+
+
 def with_label(label: str, error: KafkaError) -> KafkaError:
     # Errors raised without knowledge of the connection get its name.
     if isinstance(error, BrokerConnectionError | UnsupportedVersionError | AuthenticationError):
         labelled = type(error)(f"{label}: {error}")
         labelled.__cause__ = error.__cause__
+        if isinstance(labelled, AuthenticationError) and isinstance(error, AuthenticationError):
+            labelled.retriable = error.retriable
         return labelled
     return error

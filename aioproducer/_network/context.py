@@ -11,7 +11,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aioproducer._network.refusals import Refusals
+from aioproducer._network.repeated_closes import RepeatedCloses
 from aioproducer._network.routes import Routes
+from aioproducer._network.silence import Silence
 from aioproducer._protocol.api_versions import NO_FEATURES, FinalizedFeatures
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from aioproducer.errors import BrokerConnectionError, KafkaError
@@ -99,13 +101,15 @@ class NetworkSettings(NamedTuple):
 
 @dataclass(slots=True)
 class NetworkCounters:
-    """Totals since the start, defined as in Kafka."""
+    """Totals since the start, defined as in Kafka; of one node, or summed over nodes."""
 
     requests: int = 0  # Kafka: request-total
     responses: int = 0  # Kafka: response-total
     bytes_out: int = 0  # handed to transports; Kafka: outgoing-byte-total
     bytes_in: int = 0  # Kafka: incoming-byte-total
     request_latency_s: float = 0.0  # sum over `responses`, from the hand-over to the response
+    produce_responses: int = 0  # to Produce requests
+    produce_latency_s: float = 0.0  # sum over `produce_responses`; Kafka: request-latency-avg
     connections_created: int = 0  # Kafka: connection-creation-total
     connections_closed: int = 0  # Kafka: connection-close-total
     connection_failures: int = 0  # attempts to connect that failed
@@ -115,21 +119,46 @@ class NetworkCounters:
     reauthentication_failures: int = 0  # Kafka: failed-reauthentication-total
     reauthentication_latency_s: float = 0.0  # sum over `reauthentications`
 
-    request_latency_max_s: float = 0.0  # the longest since the start
+    # The largest since `forget_recent`
+    recent_request_size: int = 0
+    recent_produce_latency_s: float = 0.0
+    recent_reauthentication_latency_s: float = 0.0
 
-    def add(self, other: NetworkCounters) -> None:
-        total = self.total_of((self, other))
-        for each in fields(self):
-            setattr(self, each.name, getattr(total, each.name))
+    def note_request(self, size: int) -> None:
+        """Count bytes handed to the transport."""
+        self.bytes_out += size
+        self.recent_request_size = max(self.recent_request_size, size)
+
+    def note_response(self, latency_s: float, *, is_produce: bool) -> None:
+        """Count a response."""
+        self.responses += 1
+        self.request_latency_s += latency_s
+        if is_produce:
+            self.produce_responses += 1
+            self.produce_latency_s += latency_s
+            self.recent_produce_latency_s = max(self.recent_produce_latency_s, latency_s)
+
+    def note_reauthentication(self, latency_s: float) -> None:
+        """Count a session that was renewed."""
+        self.reauthentications += 1
+        self.reauthentication_latency_s += latency_s
+        self.recent_reauthentication_latency_s = max(self.recent_reauthentication_latency_s, latency_s)
+
+    def forget_recent(self) -> None:
+        """Begin the next recent maxima."""
+        self.recent_request_size = 0
+        self.recent_produce_latency_s = self.recent_reauthentication_latency_s = 0.0
 
     @classmethod
     def total_of(cls, rows: Iterable[NetworkCounters]) -> NetworkCounters:
         rows = list(rows)
         total = cls(*map(sum, zip(*map(_values, rows), strict=True)))
-        total.request_latency_max_s = max((row.request_latency_max_s for row in rows), default=0.0)
+        for name in _RECENT:
+            setattr(total, name, max((getattr(row, name) for row in rows), default=0))
         return total
 
 
+_RECENT: Final = tuple(each.name for each in fields(NetworkCounters) if each.name.startswith("recent_"))
 _values: Final = attrgetter(*(each.name for each in fields(NetworkCounters)))  # one call for all fields of a row
 
 MAX_NODE_ROWS: Final = 1000
@@ -151,15 +180,6 @@ class NodeCounters:
         elif row is None:
             row = self._rows[node_id] = NetworkCounters()
         return row
-
-    def move(self, node_id: int, new_id: int) -> None:
-        """Count for another node what was counted, and will be: a bootstrap connection has become that node's."""
-        row, before = self._rows.pop(node_id, None), self._rows.get(new_id)
-        if row is None:
-            return
-        if before is not None:
-            row.add(before)  # in place: the node's connections count in this row
-        self._rows[new_id] = row
 
     def rows(self) -> dict[int | None, NetworkCounters]:
         """Return the rows by node id; that of all others has the key None."""
@@ -224,7 +244,9 @@ class NetworkContext:
     """Counters of one node, in the context of its connections."""
     counters_by_node: NodeCounters = field(default_factory=NodeCounters)
     features: ClusterFeatures = field(default_factory=ClusterFeatures)
+    silence: Silence = field(default_factory=Silence)
     refusals: Refusals = field(default_factory=partial(Refusals, NetworkSettings().refusal_pause_max_ms))
+    repeated_closes: RepeatedCloses = field(default_factory=RepeatedCloses)
     response_budget: ResponseBudget = field(default_factory=partial(ResponseBudget, DEFAULT_MAX_FRAME_BYTES))
     connection_ids: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     """Numbers connections; none is used twice."""

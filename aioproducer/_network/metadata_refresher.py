@@ -57,7 +57,7 @@ _HOPEFUL: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INV
 """Codes of a topic that may pass: brokers with ZooKeeper return the last while too few are up to create the topic."""
 
 
-class MetadataRefresher:
+class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what the producer wants meet here
     """Owns the `Cluster`; `run` is its task."""
 
     def __init__(
@@ -74,6 +74,7 @@ class MetadataRefresher:
         self._urgent: set[str] = set()  # to be asked for alone
         self._suspected: set[str] = set()  # of a refused Produce: lower epochs may be true (see Cluster)
         self._is_full_wanted = True
+        self._is_answer_wanted = False  # of any broker, without news of topics
         self._is_to_look = asyncio.Event()  # set to check whether a refresh is wanted
         self._is_new_topic = asyncio.Event()  # ends the pause between two refreshes
         self._attempts = 0  # in a row that failed or did not help; reset when no refresh is wanted
@@ -119,6 +120,10 @@ class MetadataRefresher:
         """Return for how many seconds all brokers throttle this client (KIP-219)."""
         return self._client.throttle_left_s()
 
+    def missing(self) -> str:
+        """Return what the connections to brokers wait for; empty if none waits for anything."""
+        return self._client.missing()
+
     def topic_refusal(self, topic: str) -> ErrorCode | None:
         return _refusal_of_topic(self.topic_error(topic))
 
@@ -134,6 +139,12 @@ class MetadataRefresher:
             self._log.debug("metadata_update_requested", reason=reason)
         self._is_full_wanted = True
         self._is_to_look.set()
+
+    def ask_if_idle(self, now: float) -> None:
+        """Ask a broker for no more than an answer, unless one has just answered or is being asked."""
+        if self._client.silence.is_worth_asking(now):
+            self._is_answer_wanted = True
+            self._is_to_look.set()
 
     def apply_leader_hints(
         self,
@@ -167,7 +178,8 @@ class MetadataRefresher:
                 await answered
         except TimeoutError as error:
             said = self.last_error
-            text = f"no broker has answered within {timeout_s:g} s{'' if said is None else f': {said}'}"
+            why = self._client.missing() if said is None else str(said)
+            text = f"no broker has answered within {timeout_s:g} s{why and f': {why}'}"
             raise MetadataTimeoutError(text, last_broker_error=said) from (said or error)
         finally:
             refusal.cancel()
@@ -207,7 +219,7 @@ class MetadataRefresher:
                     self._is_full_wanted = True
 
     def _is_wanted(self) -> bool:
-        return self._is_full_wanted or bool(self._urgent)
+        return self._is_full_wanted or self._is_answer_wanted or bool(self._urgent)
 
     async def _pause(self) -> None:
         # `retry_backoff_ms` also for a topic that was just created: asking sooner made no topic usable sooner (Kafka
@@ -225,6 +237,7 @@ class MetadataRefresher:
     async def _refresh(self) -> None:
         now = asyncio.get_running_loop().time()
         self._asking_since = min(self._asking_since, now)
+        self._client.silence.asked(now)
         self._forget_idle(now)
         topics = self._topics_to_ask()
         suspected = frozenset(self._suspected)
@@ -235,6 +248,7 @@ class MetadataRefresher:
             ),
             lambda reply: decode_metadata_response(reply.version, reply.payload, from_node=reply.node_id),
         )
+        self._client.silence.answered()
         if code := _refusal(answer):
             raise self._refused(code)
         if not any(node.is_valid for node in answer.nodes):
@@ -245,6 +259,7 @@ class MetadataRefresher:
     def _topics_to_ask(self) -> list[str]:
         # Reset before the request: wishes that come meanwhile are for the next refresh.
         self._is_new_topic.clear()
+        self._is_answer_wanted = False
         urgent, self._urgent = self._urgent & self._topics.keys(), set()
         if not self._is_full_wanted:
             return sorted(urgent)
@@ -311,6 +326,7 @@ class MetadataRefresher:
                 refused(error)
         # Not counted from the last response, which may be old because no refresh was needed.
         now = asyncio.get_running_loop().time()
+        self._client.silence.failed(now)
         if now - self._asking_since >= self._settings.metadata_recovery_rebootstrap_trigger_ms / 1000:
             self._begin_anew("no metadata for metadata_recovery_rebootstrap_trigger_ms")
             self._asking_since = now  # the next trigger counts from here

@@ -21,25 +21,29 @@ from aioproducer._network.context import (
     NodeCounters,
     Timers,
 )
+from aioproducer._network.node_connection import label_of
 from aioproducer._network.refusals import Refusals
-from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd, Written
+from aioproducer._network.requests import Answered, Lost, OpenRequest, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer._protocol.primitives import Response
 from aioproducer.cluster import Cluster, Node
-from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.errors import BrokerConnectionError, ConfigurationError, KafkaError
 from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._network.silence import Silence
     from aioproducer._timing.retry_backoff import RandomSource
 
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _LOOK_AGAIN_S: Final = 1.0
+_BUSY_S: Final = 1.0  # a node that has answered nothing for longer is called silent
+_MOST_SHOWN: Final = 3  # brokers in a text
 
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
@@ -64,6 +68,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         security: ConnectionSecurity | None = None,
     ) -> None:
         self.counters_by_node: NodeCounters = NodeCounters()
+        self._open_requests: dict[OpenRequest, None] = {}
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(bootstrap))
         self._make_context = partial(
             NetworkContext,
@@ -90,11 +95,27 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """The sums over all nodes."""
         return self.counters_by_node.total()
 
+    @property
+    def silence(self) -> Silence:
+        """Whether brokers answer; noted by the connections and the refresher of metadata."""
+        return self._context.silence
+
     async def prepare(self) -> None:
-        """Load certificates and keys, before anything is connected; ConfigurationError if they cannot be used."""
+        """Load certificates and keys, before anything is connected.
+
+        Raises:
+            ConfigurationError: they cannot be used. If a password cannot be had now, each connection asks for it again.
+        """
         security = self._context.security
-        if security is not None and security.tls is not None:
+        if security is None or security.tls is None:
+            return
+        try:
             await security.tls.prepare()
+        except ConfigurationError as error:
+            if not error.retriable:
+                raise
+        except (OSError, RuntimeError):
+            """The system has no descriptor or thread now: the connections will load them."""
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
@@ -163,10 +184,17 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             return Why(WaitReason.THROTTLED, node.throttled_since, node.throttled_until, text)
         if node.connection is None or not node.is_open:
             until = node.retry_at if node.retry_at > now else None
-            return Why(
-                WaitReason.CONNECTING, node.failed_since, until, str(node.last_error or "it is not connected yet")
-            )
-        return None if node.is_ready else Why(WaitReason.IN_FLIGHT_FULL)
+            text = str(node.last_error or _missing(node, now) or "it is not connected yet")
+            return Why(WaitReason.CONNECTING, node.failed_since, until, text)
+        return None if node.is_ready else _in_flight_full(node.connection, now)
+
+    def missing(self) -> str:
+        """Return what the connections to brokers wait for, by broker; empty if none waits for anything."""
+        now = self._context.loop.time()
+        found = ((each.node, _missing(each, now)) for each in self._pool.candidates())
+        texts = {f"{label_of(node)}: {missing}": None for node, missing in found if missing}
+        more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+        return "; ".join(list(texts)[:_MOST_SHOWN]) + more
 
     def throttle_left_s(self) -> float:
         """Return for how many seconds all connected nodes throttle this client (KIP-219)."""
@@ -192,6 +220,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         decode: Callable[[RawResponse], ResponseT],
         *,
         node_id: int | None = None,
+        coordinator: Node | None = None,
         at_most: int | None = None,
     ) -> ResponseT:
         """Send a request to a broker, connecting if needed, and wait for the response.
@@ -202,13 +231,16 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
         Args:
             decode: a ProtocolError that it raises closes the connection and is raised here.
-            node_id: None asks the least loaded node, and others if it does not answer soon.
+            node_id: of a node that metadata names. Without it, and without a coordinator, the least loaded node is
+                asked, and others if it does not answer soon.
+            coordinator: as FindCoordinator names it, with the address to use if metadata does not name it.
             at_most: a bound of the version.
 
         Raises:
             BrokerConnectionError: no node could be reached, or the connection was lost before the response.
             UnsupportedVersionError: the broker does not support this request.
         """
+        opened = OpenRequest(api.name, node_id if coordinator is None else coordinator.id, self._context.loop.time())
 
         def ask(node_connection: NodeConnection) -> Awaitable[ResponseT]:
             connection = node_connection.connection
@@ -218,14 +250,25 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             pending = PendingRequest(self._context, node_connection, decode)
             request = pending.outgoing(api, version, build(version))
             connection.send(request)
+            opened.asked[node_connection.node.id] = request.sent_at
             pending.response.add_done_callback(
                 lambda response: connection.withdraw(request) if response.cancelled() else None
             )
             return pending.response
 
-        if node_id is None:
-            return await self._hedged_request.first_response(ask)
-        return await ask(await self._node_selector.reach(node_id))
+        self._open_requests[opened] = None
+        try:
+            if coordinator is not None:
+                return await ask(await self._node_selector.reach_coordinator(coordinator))
+            if node_id is None:
+                return await self._hedged_request.first_response(ask)
+            return await ask(await self._node_selector.reach(node_id))
+        finally:
+            del self._open_requests[opened]
+
+    def open_request(self, *names: str) -> OpenRequest | None:
+        """Return the oldest request of these APIs whose caller still waits."""
+        return next((each for each in self._open_requests if each.api in names), None)
 
     @property
     def transaction_version(self) -> int:
@@ -261,6 +304,20 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         if node_connection is None or node_connection.connection is None:
             raise BrokerConnectionError(f"node {node_id} is not connected")
         return node_connection.connection
+
+
+def _missing(node: NodeConnection, now: float) -> str:
+    """Return what is waited for: a step of the attempt to connect, or an answer; empty if nothing is."""
+    if node.connection is not None:
+        return node.connection.unanswered(now)
+    return "" if node.attempt is None else node.attempt.missing
+
+
+def _in_flight_full(connection: BrokerConnection, now: float) -> Why:
+    silent_s = connection.silent_for_s(now)
+    if silent_s < _BUSY_S:
+        return Why(WaitReason.IN_FLIGHT_FULL)
+    return Why(WaitReason.IN_FLIGHT_FULL, now - silent_s, detail=connection.unanswered(now))
 
 
 class RawResponse(NamedTuple):

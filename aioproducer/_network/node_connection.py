@@ -51,6 +51,7 @@ from aioproducer.errors import (
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, TimerHandle
+    from aioproducer._network.proxy import Proxy
     from aioproducer._network.routes import Route
     from aioproducer._network.tls import TlsProtocol
     from aioproducer._protocol.messages import Api
@@ -101,6 +102,7 @@ class NodeConnection:
             settings.connection_setup_timeout_max_ms,
             random=context.random,
         )
+        self.attempt: ConnectionAttempt | None = None  # set while one is under way
         self._task: asyncio.Task[None] | None = None
         self._cancelled: set[asyncio.Task[None]] = set()  # attempts that still close their sockets
         self._timer: TimerHandle | None = None
@@ -176,10 +178,12 @@ class NodeConnection:
 
     def become(self, node: Node) -> None:
         """Let the connection to a bootstrap address be that of the node that listens there."""
-        self._context.counters_by_node.move(self.node.id, node.id)
         self.node, self.host = node, node.host
+        # What was counted until now stays in the row of the address: a total never falls.
+        self._context = replace(self._context, counters=self._context.counters_by_node.of(node.id))
         if self.connection is not None:
-            self.connection.label = _label(node)
+            self.connection.label = label_of(node)
+            self.connection.count_in(self._context)
 
     def retire(self) -> None:
         """Make no further attempt, and close when no request is in flight."""
@@ -205,7 +209,7 @@ class NodeConnection:
 
     def __repr__(self) -> str:
         state = "connected" if self.connection else "connecting" if self._is_trying else "not connected"
-        return f"<NodeConnection {_label(self.node)} {state} failures={self._failures_in_a_row}>"
+        return f"<NodeConnection {label_of(self.node)} {state} failures={self._failures_in_a_row}>"
 
     def _cancel_attempt(self) -> None:
         if self._timer is not None:
@@ -229,7 +233,7 @@ class NodeConnection:
             self._on_change(self)
             return
         refusals.begin(self.place, now)
-        name = f"aioproducer-connect | {self._context.client_id} | {_label(self.node)}"
+        name = f"aioproducer-connect | {self._context.client_id} | {label_of(self.node)}"
         self._task = self._context.loop.create_task(self._connect(), name=name)
 
     async def _connect(self) -> None:
@@ -241,7 +245,7 @@ class NodeConnection:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            failure = BrokerConnectionError(f"cannot connect to {_label(self.node)}: {text_of(error)}")
+            failure = BrokerConnectionError(f"cannot connect to {label_of(self.node)}: {text_of(error)}")
             failure.__cause__ = error
             self._fail_attempt(failure)
         finally:
@@ -264,24 +268,26 @@ class NodeConnection:
         self._note_failure(error)
 
     async def _open(self) -> BrokerConnection:
-        attempt = ConnectionAttempt(
+        attempt = self.attempt = ConnectionAttempt(
             self._context,
             self.node,
-            label=_label(self.node),
+            label=label_of(self.node),
             timeout_s=self._setup_timeout.delay_s(self._failed_attempts_in_a_row),
             number=self._attempts,
         )
         self._attempts += 1
         self._refused = []
-        route = await attempt.route()
-        self.host = attempt.host
         try:
+            route = await attempt.route()
+            self.host = attempt.host
             return await attempt.open(route, self._connection_factory())
         finally:
             self._refused = attempt.refusals
+            if self.attempt is attempt:  # another one may have begun while this one was cancelled
+                self.attempt = None
 
     def _connection_factory(self) -> Callable[[], BrokerConnection]:
-        context, label = self._context, _label(self.node)
+        context, label = self._context, label_of(self.node)
         sasl = None if context.security is None else context.security.sasl
         if sasl is None:
             return partial(BrokerConnection, context, label, self._lose)
@@ -369,7 +375,13 @@ class ConnectionAttempt:
         self._number = number
         self._is_any_silent = False  # of the addresses that were connected to
         self._lacks_credentials = False
-        self._missing = ""  # what the handshake waits for, for the text of a time-out
+        self._missing = ""
+        self._connection: BrokerConnection | None = None  # whose handshake is under way
+
+    @property
+    def missing(self) -> str:
+        """Step that the attempt waits for now, for the text of a time-out."""
+        return self._missing if self._connection is None else self._connection.missing
 
     async def route(self) -> Route:
         """Return the way to the node; for a bootstrap server with a canonical name, `host` becomes that."""
@@ -393,9 +405,12 @@ class ConnectionAttempt:
         """
         tls = self._context.security.tls if self._context.security is not None else None
         if tls is not None:
+            self._missing = "the files and passwords of the ssl_ options have not been read"
             await tls.prepare()
         outermost: Callable[[], asyncio.Protocol] = make if tls is None else tls.wrap(make, self.host)
         contenders = await self._contenders(route)
+        names = ", ".join(each.name for each in contenders)
+        silent = self._missing = f"nothing has answered at {names or 'its address'}, as behind a firewall"
         race = AddressRace(contenders, outermost, loop=self._context.loop, timeout_s=self._timeout_s)
         while len(self.refusals) < MOST_A_MINUTE and (won := await race.winner()) is not None:
             limit = asyncio.timeout_at(won.deadline)
@@ -405,6 +420,7 @@ class ConnectionAttempt:
             except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
                 is_over = isinstance(error, TimeoutError) and limit.expired()
                 race.failed.append(Failed(won.contender, self._noted(error, is_over=is_over), is_timeout=False))
+                self._connection, self._missing = None, silent
         raise self._failure(race, route)
 
     def _noted(self, error: Exception, *, is_over: bool) -> Exception:
@@ -425,7 +441,7 @@ class ConnectionAttempt:
         return AuthenticationError(text) if is_of_proxy else BrokerConnectionError(text)
 
     async def _ready(self, won: Won[asyncio.Protocol]) -> BrokerConnection:
-        connection = await self._established(won)
+        connection = self._connection = await self._established(won)
         try:
             await connection.ready
         except asyncio.CancelledError:
@@ -454,19 +470,25 @@ class ConnectionAttempt:
         """Return the addresses of a route, or the name that its proxy resolves."""
         loop, proxy, port = self._context.loop, route.proxy, route.port
         if proxy is not None and proxy.resolves_names:
-            return [Contender("", partial(connect_through, loop, proxy, host=route.host, port=port))]
+            return [Contender("", self._through(proxy, route.host, port))]
         addresses = interleaved(await self._resolved(route, look_up))
         first = self._number % len(addresses)
         addresses = addresses[first:] + addresses[:first]
         if proxy is None:
             return direct(loop, addresses)
-        return [
-            Contender(address[0], partial(connect_through, loop, proxy, host=address[0], port=port))
-            for address in addresses
-        ]
+        return [Contender(address[0], self._through(proxy, address[0], port)) for address in addresses]
+
+    def _through(
+        self, proxy: Proxy, host: str, port: int
+    ) -> Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]:
+        def note(missing: str) -> None:
+            self._missing = missing
+
+        return partial(connect_through, self._context.loop, proxy, host=host, port=port, note=note)
 
     async def _resolved(self, route: Route, resolve: _Resolve[FoundT]) -> list[FoundT]:
         limit = asyncio.timeout(self._timeout_s)
+        self._missing = f"the name {route.host!r} has not been resolved: no name server has answered"
         try:
             async with limit:
                 async with self._context.look_up_turns:
@@ -493,5 +515,6 @@ def _address(node: Node) -> str:
     return place_text(node.host, node.port)
 
 
-def _label(node: Node) -> str:
+def label_of(node: Node) -> str:
+    """Return how errors name a broker."""
     return f"bootstrap broker {_address(node)}" if node.id < 0 else f"broker {node.id} at {_address(node)}"

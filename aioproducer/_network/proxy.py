@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from aioproducer._network.addresses import AddressRace, direct, interleaved, look_up, place_text
 from aioproducer._protocol.cluster_text import printable
+from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer.errors import AuthenticationError, BrokerConnectionError
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ HTTP: Final = "http"
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r\n")
 _HTTP_BEGINNING: Final = b"HTTP/1."
 _LONGEST_NAME: Final = 255  # of a host in SOCKS5
-_SHOWN: Final = 64  # bytes of an invalid answer
+_CHALLENGE: Final = re.compile(rb"(?im)^proxy-authenticate:[ \t]*([a-z0-9!#$%&'*+.^_`|~-]{1,40})")
+_MOST_SCHEMES: Final = 5
+_SHOWN: Final = 64  # characters of an invalid answer
 _SOCKS_VERSION: Final = 5
 _NO_METHOD, _NO_AUTHENTICATION, _PASSWORD = 0xFF, 0, 2
 _IPV4, _NAME, _IPV6 = 1, 3, 4
@@ -80,6 +83,14 @@ class Proxy:
         if self.user is None:
             return None
         return self.user.encode(), b"" if self.password is None else self.password.reveal().encode()
+
+    def sent(self) -> SentSecrets:
+        """Return what is hidden in the proxy's words."""
+        sent, credentials = SentSecrets(), self.credentials()
+        if credentials is not None:
+            sent.add(credentials[1].decode())
+            sent.add_encoded(b":".join(credentials))
+        return sent
 
 
 class ProxyError(BrokerConnectionError):
@@ -138,7 +149,7 @@ def _greet_socks5(credentials: tuple[bytes, bytes] | None) -> Exchange:
 
 def _check_version(version: int, behind: int) -> None:
     if version != _SOCKS_VERSION:
-        raise ProxyError(f"it is no SOCKS5 proxy: it answers {_shown(bytes([version, behind]))}")
+        raise ProxyError(f"it is no SOCKS5 proxy: it answers {_shown(bytes([version, behind]), SentSecrets())}")
 
 
 def _socks5_address(host: str) -> bytes:
@@ -163,15 +174,27 @@ def _ask_http(proxy: Proxy, host: str, port: int) -> Exchange:
     if credentials is not None:
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(b':'.join(credentials)).decode()}")
     answer = yield Step("\r\n".join([*lines, "", ""]).encode(), None)
+    sent = proxy.sent()
     status = _STATUS_LINE.match(answer)
     if status is None:
-        raise ProxyError(f"it is no HTTP proxy: it answers {_shown(answer)}")
+        raise ProxyError(f"it is no HTTP proxy: it answers {_shown(answer, sent)}")
     code = int(status[1])
     if code == 407:  # noqa: PLR2004
-        refuses = "wants a user and a password" if credentials is None else "refuses the user or the password"
-        raise ProxyAuthenticationError(f"it {refuses} (407)")
+        raise ProxyAuthenticationError(f"it {_wanted(answer, sent, has_credentials=credentials is not None)} (407)")
     if not 200 <= code < 300:  # noqa: PLR2004
-        raise ProxyError(f"it refuses: {code} {_shown(status[2] or b'')}".rstrip())
+        raise ProxyError(f"it refuses: {code} {_shown(status[2] or b'', sent)}".rstrip())
+
+
+def _wanted(answer: bytes, sent: SentSecrets, *, has_credentials: bool) -> str:
+    """Return what a proxy that answers 407 wants."""
+    schemes = list(dict.fromkeys(each.decode() for each in _CHALLENGE.findall(answer)))
+    if schemes and not any(scheme.lower() == "basic" for scheme in schemes):
+        offered = " or ".join(sent.shown(scheme) for scheme in schemes[:_MOST_SCHEMES])
+        return (
+            f"wants {offered}, and this client speaks only Basic: let the proxy offer Basic, or run a proxy on this "
+            f"machine that speaks {offered} to it, such as px or cntlm"
+        )
+    return "refuses the user or the password" if has_credentials else "wants a user and a password"
 
 
 def _ascii_name(host: str) -> bytes:
@@ -185,9 +208,8 @@ def _ascii_name(host: str) -> bytes:
     return name
 
 
-def _shown(answer: bytes) -> str:
-    text = answer[:_SHOWN].decode("latin-1")
-    return printable(text) + ("..." if len(answer) > _SHOWN else "")
+def _shown(answer: bytes, sent: SentSecrets) -> str:
+    return sent.shown(answer.decode("latin-1"), _SHOWN)
 
 
 class ProxyProtocol(asyncio.Protocol):
@@ -196,11 +218,17 @@ class ProxyProtocol(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, exchange: Exchange, make: Callable[[], asyncio.Protocol]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        exchange: Exchange,
+        make: Callable[[], asyncio.Protocol],
+        *,
+        sent: SentSecrets,
     ) -> None:
         self.done: asyncio.Future[asyncio.Protocol] = loop.create_future()
         self._exchange = exchange
         self._make = make
+        self._sent = sent
         self._step = Step(b"", 0)
         self._held = b""
 
@@ -256,13 +284,15 @@ class ProxyProtocol(asyncio.Protocol):
             return
         if self._step.send:
             if self._held:
-                self._fail(ProxyError(f"it sent {_shown(self._held)} before it was asked"))
+                self._fail(ProxyError(f"it sent {_shown(self._held, self._sent)} before it was asked"))
                 return
             self._transport.write(self._step.send)
 
     def _hand_over(self) -> None:
         if self._held:
-            self._fail(ProxyError(f"it sent {_shown(self._held)} behind its answer, where no broker speaks first"))
+            self._fail(
+                ProxyError(f"it sent {_shown(self._held, self._sent)} behind its answer, where no broker speaks first")
+            )
             return
         inner = self._make()
         self.done.set_result(inner)
@@ -285,20 +315,27 @@ async def connect_through(
     *,
     host: str,
     port: int,
+    note: Callable[[str], None],
 ) -> asyncio.Protocol:
     """Connect to a broker through a proxy, and return the protocol that `make` creates; the caller limits the time.
 
+    `note` is called with what is waited for, at each step.
+
     Raises ProxyError or ProxyAuthenticationError, as `ask`, and if the proxy cannot be reached.
     """
+    note(f"the name of the proxy {proxy} has not been resolved")
     try:
         found = await look_up(loop, proxy.host, proxy.port)
     except OSError as error:
         raise ProxyError(f"it cannot be resolved: {error.strerror or error}") from error
+    note(f"the proxy {proxy} has not accepted a connection")
     contenders = direct(loop, interleaved(found))
-    race = AddressRace(contenders, lambda: ProxyProtocol(loop, ask(proxy, host, port), make), loop=loop)
+    sent = proxy.sent()
+    race = AddressRace(contenders, lambda: ProxyProtocol(loop, ask(proxy, host, port), make, sent=sent), loop=loop)
     won = await race.winner()
     if won is None:
         raise ProxyError(f"it cannot be reached: {race.reasons or 'its name has no address'}")
+    note(f"the proxy {proxy} is connected to, and has not answered: does it connect to {place_text(host, port)}?")
     try:
         return await won.protocol.done
     except BaseException:

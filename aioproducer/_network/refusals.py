@@ -35,7 +35,20 @@ def is_for_good(error: BaseException | None) -> bool:
 
 def is_refusal(error: BaseException | None) -> bool:
     """Whether one side does not accept the other, or what this side needs to show cannot be read."""
-    return isinstance(error, AuthenticationError | ConfigurationError | TlsRefusedError | TlsVerificationError)
+    if isinstance(error, AuthenticationError | ConfigurationError):
+        return not error.retriable
+    return isinstance(error, TlsRefusedError | TlsVerificationError)
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether this side could not fetch what it needs to show, and may fetch it later."""
+    return isinstance(error, AuthenticationError | ConfigurationError) and error.retriable
+
+
+def of_user(error: AuthenticationError) -> AuthenticationError:
+    """Return an error that the user's code has raised: it may pass, unless it says otherwise."""
+    error.__dict__.setdefault("retriable", True)
+    return error
 
 
 class Refusals:
@@ -54,6 +67,7 @@ class Refusals:
         self._errors: dict[Hashable, KafkaError] = {}
         self._has_answer = False
         self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
+        self._answered: set[str] = set()  # labels of brokers
 
     def note(
         self, place: Hashable, now: float, error: KafkaError | None, *, random: RandomSource, addresses: int = 1
@@ -107,6 +121,11 @@ class Refusals:
     def answered(self, label: str) -> None:
         """Note that a broker has answered a request of a connection that is lost now."""
         self._unwelcome.pop(label, None)
+        self._answered.add(label)
+
+    def has_answered(self, label: str) -> bool:
+        """Whether a broker has answered requests of a connection before: then its listener is the right one."""
+        return label in self._answered
 
     def metadata_came(self) -> None:
         """Note that the cluster has answered: the listener is the right one."""

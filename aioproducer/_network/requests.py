@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ class PendingCalls:
                 timeout.reschedule(asyncio.get_running_loop().time())
 
 
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """A request whose caller waits: what is known of its way."""
+
+    api: str
+    node_id: int | None  # to be asked; None: any
+    began_at: float  # monotonic seconds
+    asked: dict[int, float] = field(default_factory=dict)
+    """When which node was sent it; negative: at a bootstrap address."""
+
+
 class Answered(NamedTuple):
     """The broker has answered, and the transport holds none of the request's bytes any more."""
 
@@ -83,4 +94,6 @@ class OutgoingRequest:
     largest_response: int | None = None  # largest size of the response in bytes; None allows as much as for any frame
     expects_response: bool = True  # False for Produce with acks=0
     sent_at: float = 0.0  # monotonic seconds of the hand-over to the transport, set by the connection
+    name: str = "Produce"  # for errors
     end: int = 0  # position of the request's end in the stream of bytes, set by the connection
+    size: int = 0  # bytes behind the field with the frame's size, set by the connection

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aioproducer._network.refusals import of_user
 from aioproducer._protocol.sasl_exchange import (
     BearerWanted,
     Exchange,
@@ -25,8 +26,9 @@ from aioproducer._protocol.sasl_exchange import (
     exchange,
 )
 from aioproducer._protocol.sasl_mechanisms import Gssapi, OAuthBearer, Plain, Scram
+from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer._threads.calls import run_in_thread
-from aioproducer.errors import AuthenticationError, CredentialsError, TicketError, TokenError
+from aioproducer.errors import AuthenticationError, ConfigurationError, CredentialsError, TicketError, TokenError
 from aioproducer.security import Secret
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class SaslClient:
         self._nonce = nonce or _random_nonce
         self._salted: dict[SaltedPasswordWanted, asyncio.Future[bytes]] = {}
         self._patient: set[Place] = set()
+        self._sent = SentSecrets()  # of earlier exchanges too: a broker may know what it was sent before
 
     @property
     def mechanism(self) -> str:
@@ -167,14 +170,21 @@ class SaslClient:
     def _mechanism(self, host: str) -> Mechanism:
         settings = self.settings
         if settings.mechanism == Plain.name:
-            return Plain(settings.username)
+            return Plain(settings.username, sent=self._sent)
         if settings.mechanism == OAuthBearer.name:
-            return OAuthBearer()
+            return OAuthBearer(sent=self._sent)
         if self.tickets is not None:
             host = host.removesuffix(".")
             source = self.tickets.source
-            return Gssapi(partial(source.open_context, host), user=self.tickets.user, service=source.service(host))
-        return Scram(settings.mechanism, settings.username, nonce=self._nonce(), is_token=settings.is_delegation_token)
+            opened = partial(source.open_context, host)
+            return Gssapi(opened, user=self.tickets.user, service=source.service(host), sent=self._sent)
+        return Scram(
+            settings.mechanism,
+            settings.username,
+            nonce=self._nonce(),
+            is_token=settings.is_delegation_token,
+            sent=self._sent,
+        )
 
     # Passwords
 
@@ -186,11 +196,12 @@ class SaslClient:
             answer = ask()
             if inspect.isawaitable(answer):
                 answer = await answer
-        except AuthenticationError:
-            raise
+        except AuthenticationError as error:
+            raise of_user(error) from error.__cause__
         except Exception as error:
             # Without what it says, which may hold the secret.
-            raise CredentialsError(f"the function of sasl_password raised {type(error).__name__}") from error
+            text = f"the function of sasl_password raised {type(error).__name__}"
+            raise CredentialsError(text, retriable=True) from error
         if isinstance(answer, Secret):
             return _revealed(answer)
         if not isinstance(answer, str) or not answer:
@@ -218,7 +229,13 @@ class SaslClient:
             name = "aioproducer-sasl"
             computing = self._loop.create_task(run_in_thread(partial(_compute, wish), name), name=name)
             self._remember(wish, computing)
+            computing.add_done_callback(partial(self._forget_failed, wish))
         return await asyncio.shield(computing)  # others wait for it too
+
+    def _forget_failed(self, wish: SaltedPasswordWanted, computing: asyncio.Future[bytes]) -> None:
+        """Compute it again at the next authentication, if the system had no thread for it."""
+        if not computing.cancelled() and computing.exception() is not None:
+            self._salted.pop(wish, None)
 
     def _remember(self, wish: SaltedPasswordWanted, computed: asyncio.Future[bytes]) -> None:
         while len(self._salted) >= _MOST_SALTED:
@@ -233,8 +250,8 @@ def _compute(wish: SaltedPasswordWanted) -> bytes:
 def _revealed(secret: Secret) -> str:
     try:
         text = secret.reveal()
-    except Exception as error:
-        raise CredentialsError(f"sasl_password cannot be read: {error}") from error
+    except ConfigurationError as error:
+        raise CredentialsError(f"sasl_password cannot be read: {error}", retriable=error.retriable) from error
     if not text:
         raise CredentialsError(f"sasl_password is empty: {secret!r}")
     return text

@@ -30,6 +30,7 @@ from aioproducer._network.connection import (
     ConnectionState,
     IdleConnectionError,
     OnClosed,
+    how_closed,
     whole_request,
 )
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
@@ -277,7 +278,7 @@ class SaslConnection(BrokerConnection):
             self._asking = None
             is_over = isinstance(error, TimeoutError) and limit.expired()
             text = f"{self.missing} within {timeout_s:g} s" if is_over else type(error).__name__
-            failure = AuthenticationError(f"the authentication failed: {text}")
+            failure = AuthenticationError(f"the authentication failed: {text}", retriable=True)
             failure.__cause__ = error
             self.lacks_credentials = True
             self._lack(failure)
@@ -340,8 +341,7 @@ class SaslConnection(BrokerConnection):
         else:
             self._look_at = self._expires_at = math.inf
         if self._is_session_open:
-            counters.reauthentications += 1
-            counters.reauthentication_latency_s += now - self._began_at
+            counters.note_reauthentication(now - self._began_at)
             self._context.log.debug("reauthenticated", broker=self.label, lifetime_ms=session.lifetime_ms)
             return
         counters.authentications += 1
@@ -389,9 +389,10 @@ class SaslConnection(BrokerConnection):
         return False
 
     def _reason_of_loss(self, exc: Exception | None) -> KafkaError:
-        if exc is None and self._phase in {_Phase.SILENT, _Phase.BEHIND}:
+        how = how_closed(exc)
+        if how and self._phase in {_Phase.SILENT, _Phase.BEHIND}:
             return BrokerConnectionError(
-                f"the broker closed the connection during the authentication with {self._sasl.mechanism}, without "
+                f"the broker {how} the connection during the authentication with {self._sasl.mechanism}, without "
                 "saying why: its log knows"
             )
         return super()._reason_of_loss(exc)

@@ -60,6 +60,13 @@ def _other_name(attempt: TlsAttempt) -> str:
 _NO_ISSUER: Final = Trouble(
     "the issuer of the broker's certificate is not known", "the broker does not send an intermediate certificate, or "
 )
+_NEW_ONE: Final = "the cluster needs a new one"
+_SMALL_KEY: Final = Trouble("the key of the broker's certificate is too small", _NEW_ONE)
+_SMALL_KEY_OF_CA: Final = Trouble("the key of the broker's CA is too small", _NEW_ONE)
+_WEAK_DIGEST: Final = Trouble(
+    "the broker's certificate, or that of its CA, is signed with a digest that is too weak, such as SHA-1 or MD5",
+    _NEW_ONE,
+)
 VERIFICATIONS: Final = {
     9: Trouble(
         "the broker's certificate is not valid yet", "look at its notBefore date, and at the clocks of both machines"
@@ -72,6 +79,10 @@ VERIFICATIONS: Final = {
     26: Trouble(
         "the broker's certificate is not for servers (extended key usage)", "the cluster needs one with serverAuth"
     ),
+    66: _SMALL_KEY,
+    67: _SMALL_KEY_OF_CA,
+    68: _WEAK_DIGEST,
+    79: Trouble("the broker's certificate is signed by one that is not of a CA (basicConstraints)", _NEW_ONE),
 }
 """By OpenSSL's verification code."""
 ABOUT_TRUST: Final = frozenset({18, 19, 20, 21})
@@ -113,6 +124,13 @@ ALERTS: Final = {
 }
 """By the alert of the other end."""
 
+AFTER_THE_HANDSHAKE: Final = frozenset({"HANDSHAKE_FAILURE", "NO_RENEGOTIATION"})
+"""Alerts that have another meaning once the handshake is over: both sides have agreed on a cipher by then."""
+ENDED: Final = Trouble(
+    "it asks for a second handshake (renegotiation), which is not done here, or wants another certificate",
+    "let it ask for a client certificate in the first handshake, or speak TLSv1.3; see its log",
+)
+
 _NO_VERSION: Final = Trouble(
     "the broker speaks no TLS version from 1.2 on that ssl_enabled_protocols allows",
     "allow one that it speaks, or let it speak TLSv1.2 or newer",
@@ -122,7 +140,6 @@ _NO_TLS: Final = Trouble(
     "is this the port of a listener without TLS (security_protocol='PLAINTEXT' or 'SASL_PLAINTEXT'), or of another "
     "service?",
 )
-_SMALL_KEY: Final = "the cluster needs a new one"
 REASONS: Final = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
     "PACKET_LENGTH_TOO_LONG": _NO_TLS,
@@ -134,11 +151,9 @@ REASONS: Final = {
         "ssl_enabled_protocols and ssl_protocol leave no TLS version that this OpenSSL speaks", "allow another one"
     ),
     "DH_KEY_TOO_SMALL": Trouble("the broker's Diffie-Hellman key is too small", "it needs stronger settings"),
-    "EE_KEY_TOO_SMALL": Trouble("the key of the broker's certificate is too small", _SMALL_KEY),
-    "CA_KEY_TOO_SMALL": Trouble("the key of the broker's CA is too small", _SMALL_KEY),
-    "CA_MD_TOO_WEAK": Trouble(
-        "the broker's certificate is signed with a digest that is too weak, such as SHA-1 or MD5", _SMALL_KEY
-    ),
+    "EE_KEY_TOO_SMALL": _SMALL_KEY,
+    "CA_KEY_TOO_SMALL": _SMALL_KEY_OF_CA,
+    "CA_MD_TOO_WEAK": _WEAK_DIGEST,
 }
 """By OpenSSL's reason."""
 _ALERT: Final = re.compile(r"(?:SSLV3_|TLSV1_|TLSV13_)(?:ALERT_)?(.+)")
@@ -200,6 +215,8 @@ def _verification(error: ssl.SSLCertVerificationError, attempt: TlsAttempt) -> s
 
 def _refused(alert: str, phase: Phase, attempt: TlsAttempt) -> TlsError:
     words = alert.lower().replace("_", " ")
+    if alert in AFTER_THE_HANDSHAKE and phase is not Phase.HANDSHAKE:
+        return TlsRefusedError(f"the other end answered {words!r} {phase.value}: {ENDED.text}")
     if alert in CERTIFICATE_ALERTS:
         return TlsRefusedError(f"the broker answered {words!r}: {about_certificate(alert, attempt).text}")
     trouble = ALERTS.get(alert)

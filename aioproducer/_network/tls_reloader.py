@@ -52,6 +52,7 @@ class StoreOptions:
     keystore_type: str | None = None
     keystore_key: Password = None
     keystore_certificate_chain: str | None = None
+    key_location: str | None = None
     keystore_password: Password = None
     key_password: Password = None
 
@@ -69,7 +70,7 @@ class TlsReloader:
         self._stores = stores
         self._source = source
         self._log = log
-        given = (stores.truststore_location, stores.keystore_location)
+        given = (stores.truststore_location, stores.keystore_location, stores.key_location)
         self._paths = tuple(path for path in given if path is not None)
         self._context: TlsContext | None = None
         self._stamp: _Stamp = ()  # of the files that were loaded
@@ -94,7 +95,7 @@ class TlsReloader:
             if self._context is not None and (stamp == self._stamp or self._has_just_failed(stamp)):
                 return
             try:
-                loaded = await self._load()
+                loaded = await self._load_unchanged(stamp)
             except Exception as error:  # the system may have no descriptor left
                 if self._context is None:
                     raise
@@ -125,6 +126,15 @@ class TlsReloader:
     def _look(self) -> _Stamp:
         return tuple(map(_stamp_of, self._paths))
 
+    async def _load_unchanged(self, stamp: _Stamp) -> TlsContext:
+        """Load the files, and once more if they were replaced between the first and the last of them."""
+        try:
+            return await self._load()
+        except ConfigurationError:
+            if self._look() == stamp:
+                raise
+            return await self._load()
+
     async def _load(self) -> TlsContext:
         options = self._stores
         trusted = TrustStore(
@@ -136,6 +146,7 @@ class TlsReloader:
             location=options.keystore_location,
             key=await reveal(options.keystore_key, "ssl_keystore_key"),
             certificate_chain=options.keystore_certificate_chain,
+            key_location=options.key_location,
             password=await reveal(options.keystore_password, "ssl_keystore_password"),
             key_password=await reveal(options.key_password, "ssl_key_password"),
         )
@@ -211,12 +222,14 @@ async def reveal(password: Password, option: str) -> str | None:
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             text = f"{option}: the function has not answered within {ANSWER_S:g} s"
-            raise ConfigurationError(text, option=option) from error
+            raise ConfigurationError(text, option=option, retriable=True) from error
         # Without what it says, which may hold the secret.
-        raise ConfigurationError(f"{option}: the function raised {type(error).__name__}", option=option) from error
+        text = f"{option}: the function raised {type(error).__name__}"
+        raise ConfigurationError(text, option=option, retriable=True) from error
     if isinstance(found, Secret):
         return found.reveal()
     if not isinstance(found, str):
         text = f"{option}: the function returned {type(found).__name__}, and must return text or a Secret"
+        del answer, found  # may hold the secret, and error reports show local variables
         raise ConfigurationTypeError(text, option=option)
     return found

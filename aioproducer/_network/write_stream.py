@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, NetworkSettings, TimerHandle
     from aioproducer._protocol.produce import Buffer
 
+_SIZE_FIELD_BYTES: Final = 4
 _FIRST_POLL_S: Final = 0.001
 _SLOWEST_POLL_S: Final = 0.1
 PROBES: Final = 3
@@ -76,11 +77,15 @@ class WriteStream:
     def unwritten(self) -> int:
         return len(self._unwritten)
 
+    def count_in(self, context: NetworkContext) -> None:
+        self._context = context
+
     def send(self, request: OutgoingRequest, pieces: list[Buffer], now: float) -> None:
         size = sum(map(len, pieces))
         self._handed += size
-        self._context.counters.bytes_out += size
+        self._context.counters.note_request(size)
         request.end = self._handed
+        request.size = size - _SIZE_FIELD_BYTES
         if not request.expects_response:
             self._queue(request, now)
         if size <= self._in_one_piece:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PARTITION: Final = 3  # places among the arguments of `append_bytes`
 _HEADERS: Final = 5
+_ON_DELIVERY: Final = 6
 
 
 class UnfinishedRecord:
@@ -158,8 +159,7 @@ class UnfinishedRecord:
             self._limit.reschedule(self._called_at)  # which is over
 
     def _notify(self, error: Exception) -> None:
-        partition, headers = self._arguments[_PARTITION], self._arguments[_HEADERS]
-        self._context.run(self._refused, self.topic, partition, headers, error)  # type: ignore[arg-type]
+        self._context.run(self._refused, self.topic, self._partition, self._arguments[_ON_DELIVERY], error)
 
     def _leave(self, _: object = None) -> None:
         """Let the next record of the topic go on, once those before this one have ended."""

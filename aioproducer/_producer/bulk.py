@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aioproducer._sender.completion import error_of_refused
+from aioproducer._shown_values import in_any_state
 from aioproducer.errors import (
     BufferTimeoutError,
     IllegalStateError,
@@ -209,6 +210,7 @@ class BulkDelivery:
             members.setdefault(delivery._batch_result, []).append((position, delivery))
         return members
 
+    @in_any_state
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
         return f"<BulkDelivery accepted={self.accepted} refused={len(self._refused)} {state}>"

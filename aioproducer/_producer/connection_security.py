@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from aioproducer._logs import event_log
 from aioproducer._network.context import ClusterAccess, ConnectionSecurity
 from aioproducer._network.kerberos import KerberosSettings, TicketCache, TicketSource
+from aioproducer._network.proxy_socket import opens_through
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._network.token_cache import TokenCache, TokenSettings, fetch_timeout_s
 from aioproducer._producer.component_settings import network_settings
 from aioproducer.config._jaas import MECHANISMS, parse_jaas
 from aioproducer.config._security_rules import SASL_PROTOCOLS, is_jaas_read_later, jaas_of
+from aioproducer.config._token_texts import extensions_of_module
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._cleared_frames import clears_frames
+from aioproducer.security._tokens import provider_through
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from aioproducer._network.tls_reloader import TlsReloader
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.config import ProducerConfig
+    from aioproducer.security import TokenProvider
 
 
 def cluster_access(config: ProducerConfig) -> ClusterAccess:
@@ -39,6 +44,7 @@ def security_of(config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> Conn
     return connection_security(config, loop, wall_clock=None, random=jitter, log=event_log(config.client_id))
 
 
+@clears_frames
 def connection_security(
     config: ProducerConfig,
     loop: asyncio.AbstractEventLoop,
@@ -80,6 +86,7 @@ def _tls_reloader(config: ProducerConfig, log: EventLog) -> TlsReloader:
         keystore_type=config.ssl_keystore_type,
         keystore_key=config.ssl_keystore_key,
         keystore_certificate_chain=config.ssl_keystore_certificate_chain,
+        key_location=config.ssl_key_location,
         keystore_password=config.ssl_keystore_password,
         key_password=config.ssl_key_password,
     )
@@ -97,7 +104,7 @@ def _sasl_client(
     tokens = None
     if config.sasl_token_provider is not None:
         tokens = TokenCache(
-            config.sasl_token_provider,
+            _routed_provider(config, config.sasl_token_provider),
             _token_settings(config),
             loop,
             wall_clock=time.time if wall_clock is None else lambda: wall_clock() / 1000,  # noqa: TID251  # as brokers
@@ -112,6 +119,13 @@ def _sasl_client(
     return SaslClient(settings, loop, tokens=tokens, tickets=tickets, read_again=read_again)
 
 
+def _routed_provider(config: ProducerConfig, provider: TokenProvider) -> TokenProvider:
+    """Return the provider with an endpoint that is asked through `proxy_url`, as brokers are connected to."""
+    proxy = network_settings(config).routes.proxy
+    return provider if proxy is None else provider_through(provider, opens_through(proxy))
+
+
+@clears_frames
 def _settings_of_jaas(config: ProducerConfig) -> SaslSettings:
     """Return user and password of a `sasl_jaas_config` that may have changed."""
     assert config.sasl_jaas_config is not None
@@ -162,4 +176,5 @@ def _token_settings(config: ProducerConfig) -> TokenSettings:
         timeout_s=fetch_timeout_s(config.sasl_login_connect_timeout_ms, config.sasl_login_read_timeout_ms),
         retry_backoff_ms=config.sasl_login_retry_backoff_ms,
         retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
+        extensions=extensions_of_module(jaas_of(config)),
     )

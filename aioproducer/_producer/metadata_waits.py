@@ -76,7 +76,8 @@ class MetadataWaits:
             return self._metadata.last_error
         code = self._metadata.topic_error(topic)
         if code == ErrorCode.NONE:
-            return None
+            missing = self._metadata.missing()
+            return KafkaError(missing, topic=topic) if missing else None
         return BrokerError.of(code, f"brokers answer {ErrorCode.in_words(code)}", retriable=True, topic=topic)
 
     def __repr__(self) -> str:

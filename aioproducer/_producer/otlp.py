@@ -1,8 +1,8 @@
 """Encodes metrics as `MetricsData` of OpenTelemetry's protocol, with the names that Kafka's brokers expect.
 
 `producer-node-metrics` and `request-latency-avg` become `org.apache.kafka.producer.node.request.latency.avg`. Metrics
-that Kafka's producer does not have begin with `aioproducer.`; only these may be histograms. Rates are of the time since
-the last push.
+that Kafka's producer does not have begin with `aioproducer.`; only these may be histograms. Rates, averages and maxima
+are gauges with the values of `Producer.metrics()`.
 
 Source: KIP-714; TelemetryMetricNamingConvention, SinglePointMetric and KafkaMetricsCollector in Apache Kafka.
 """
@@ -83,9 +83,6 @@ class MetricsEncoder:
             readings[key] = Reading(now_ns, metric.value)
             if is_wanted:
                 points.total(name, metric, last if is_delta else Reading(self._started_ns, 0.0))
-            rate = rate_name(metric.group, metric.name)
-            if rate is not None and rate.startswith(wanted):
-                points.gauge(rate, metric.tags, _growth(readings[key], last))
         return Encoded(payload.SerializeToString(), readings)
 
 
@@ -155,21 +152,6 @@ def telemetry_name(group: str, name: str) -> str:
     if group == OWN:
         return f"aioproducer.{dotted}"
     return f"org.apache.kafka.{group.replace('-', '.').replace('.metrics', '')}.{dotted}"
-
-
-@cache
-def rate_name(group: str, name: str) -> str | None:
-    """Return the name of the rate that Kafka's client pushes beside a counter; None for times and our own metrics."""
-    is_rated = group != OWN and name.endswith("-total") and not name.endswith("-ns-total")
-    return telemetry_name(group, f"{name.removesuffix('total')}rate") if is_rated else None
-
-
-def _growth(now: Reading, last: Reading) -> float:
-    """Return the growth of a counter per second."""
-    passed_s = (now.at_ns - last.at_ns) / 1e9
-    if isinstance(now.value, HistogramValue) or isinstance(last.value, HistogramValue) or passed_s <= 0:
-        return 0.0
-    return (now.value - last.value) / passed_s
 
 
 def _add_attributes(attributes: _Attributes, tags: Mapping[str, str]) -> None:

@@ -8,7 +8,9 @@ Source: KafkaProducer in Apache Kafka.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.wait_queues import still_unknown
@@ -16,19 +18,23 @@ from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import from_call, group_of, limits_of, owned, owned_headers, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
+from aioproducer._producer.process_end import end_began_at, refuse_at_the_end
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import IllegalStateError
+from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.explanation import Explanation
 from aioproducer.metrics import Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
     from typing import Unpack
 
     from aioproducer._native.append import Headers
@@ -42,7 +48,8 @@ if TYPE_CHECKING:
     from aioproducer.records import OffsetAndMetadata, RecordMetadata, TopicPartition
 
 
-class Producer(LifecycleMethods, SendMethods, TransactionMethods):
+@explains(OF_PRODUCERS, other_block="__enter__")
+class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=KindWithHints):
     """Gets records into Apache Kafka.
 
     ```python
@@ -60,6 +67,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         ConfigurationError: an option is invalid; before any I/O.
     """
 
+    @clears_frames
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -89,7 +97,8 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         a `BlockingProducer`, whose calls wait for room.
 
         Raises:
-            IllegalStateError: not started.
+            IllegalStateError: not started, or its event loop is closed.
+            ProducerClosedError: closing or closed; or the process ends, and nothing would send the record any more.
         """
         if self._running is None or self._running.is_shut:
             self._lifecycle.refuse()
@@ -109,8 +118,38 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         future: CallFuture[RecordMetadata] = CallFuture(
             running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread
         )
-        call_on_loop(running.loop, sending, future)
+        self._hand_over(running, sending, future)
         return future
+
+    def _hand_over(
+        self,
+        running: ProducerRuntime,
+        sending: Callable[[], Awaitable[RecordMetadata]],
+        future: CallFuture[RecordMetadata],
+    ) -> None:
+        began_at = end_began_at()
+        time_left_s = 0.0 if began_at is None else began_at + self._config.exit_flush_timeout_ms / 1000 - monotonic()
+        if began_at is not None and (time_left_s <= 0 or not running.loop.is_running()):
+            refuse_at_the_end()  # nothing would run the call, or report it
+        call = object()
+
+        def begin() -> Awaitable[RecordMetadata]:
+            self._handed_over.pop(call, None)
+            return sending()
+
+        self._handed_over[call] = None
+        future.add_done_callback(lambda _: self._handed_over.pop(call, None))
+        try:
+            call_on_loop(running.loop, begin, future)
+        except RuntimeError:
+            self._handed_over.pop(call, None)
+            self._lifecycle.refuse_late("this record was")
+        if end_began_at() is not None:  # the hook that reports losses may have looked before
+            with contextlib.suppress(TimeoutError, KafkaError):
+                future.wait(max(time_left_s, 0.0))
+            if not future.done():
+                self._is_loss_reported = False
+                self._report_loss("was not closed when the program ended")
 
     def _non_blocking(self) -> NonBlockingEnqueue:
         """Return send methods for `BlockingProducer`; usable before `start()`."""
@@ -133,7 +172,10 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             if error is not None:
                 raise error
             began_at = running.loop.time()
-            is_answered = await running.metadata_waits.next_answer(deadline)
+            calls = running.waiting_calls
+            with calls.waiting("partitions_for", calls.metadata, deadline=deadline, topic=topic) as call:
+                call.called_at = deadline - max_block_ms / 1000  # of the first look, though this is a later one
+                is_answered = await running.metadata_waits.next_answer(deadline)
             running.measures.metadata_wait.record(running.loop.time() - began_at)
             self._open_running()  # raises if closed or failed meanwhile
             if not is_answered:
@@ -167,7 +209,10 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         running = self._open_running()
         backoff = retry_backoff(self._config, self._random)
         request = CommittedOffsets(running.client, running.metadata, backoff=backoff, calls=running.calls)
-        return await request.fetch(member.group_id, wanted, timeout_s=self._config.max_block_ms / 1000)
+        calls, deadline = running.waiting_calls, running.loop.time() + running.max_block_s
+        why = calls.requests("FindCoordinator", "OffsetFetch")
+        with calls.waiting("committed_offsets", why, deadline=deadline):
+            return await request.fetch(member.group_id, wanted, timeout_s=running.max_block_s)
 
     def statistics(self) -> ProducerStatistics:
         """Return a frozen snapshot of counters and gauges; the fields' docs give Kafka's names."""
@@ -206,10 +251,13 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         if running.metrics_push is None:
             raise IllegalStateError("there is no client instance id without enable_metrics_push=True")
         timeout_s = running.max_block_s if timeout is None else timeout
-        return await running.metrics_push.known_instance_id(running.calls, timeout_s)
+        calls, deadline = running.waiting_calls, running.loop.time() + timeout_s
+        why = calls.requests("GetTelemetrySubscriptions")
+        with calls.waiting("client_instance_id", why, deadline=deadline):
+            return await running.metrics_push.known_instance_id(running.calls, timeout_s)
 
     def explain(self, topic: str | None = None) -> Explanation:
-        """Return what waits and why, since and until when: each batch, and each record that is in no batch yet.
+        """Return what waits and why, since and until when: each call, batch, and record that is in no batch yet.
 
         One pass over the partitions that have something to send. In any state; call it on the producer's event loop.
 
@@ -231,6 +279,14 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
         return live_view(self._running, self._lifecycle, self.explain() if explained else None)
 
+    def _probe(self) -> LiveView:
+        """Return what readiness probes show; asks a broker for an answer if none has come lately."""
+        running = self._running
+        if running is not None and not running.is_shut and running.appender.own_loop.is_here():
+            running.metadata.ask_if_idle(running.loop.time())
+        return self._view(explained=False)
+
+    @in_any_state
     def __repr__(self) -> str:
         """Show state and load in one line."""
         statistics = self.statistics()
@@ -248,6 +304,11 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             self._enable_sending(running)
         else:
             self._disable_sending()  # until a transaction begins
+
+    def _forget_start(self) -> object:
+        self._disable_sending()
+        self.__dict__.pop("_admission", None)
+        return super()._forget_start()
 
     def _open_admission(self) -> Admission:
         if not hasattr(self, "_admission"):  # new, still starting, or its start has failed
@@ -267,7 +328,10 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             metadata=running.metadata,
             backoff=retry_backoff(self._config, self._random),
         )
-        await completion.run(running.calls, self._config.max_block_ms / 1000)
+        calls, deadline = running.waiting_calls, running.loop.time() + running.max_block_s
+        why = calls.requests("FindCoordinator", "EndTxn")
+        with calls.waiting("complete_transaction", why, deadline=deadline):
+            await completion.run(running.calls, running.max_block_s)
 
     def _use_serializers(self, records: TopicRecords[KeyT, ValueT]) -> None:
         records.use_serializers(self._serializers)

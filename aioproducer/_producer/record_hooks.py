@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from aioproducer._native.delivery import BatchResult
-from aioproducer._native.record_pipeline import RecordPipeline
+from aioproducer._native.record_pipeline import InterceptedOnDelivery, RecordPipeline
 from aioproducer._producer.awaited_serializers import UnfinishedRecord
 from aioproducer.errors import (
     ConfigurationError,
@@ -114,22 +114,22 @@ class RecordHooks:
         return result.delivery(0, time_of_record)
 
     def refused(  # noqa: PLR0917  # called natively
-        self, topic: str, partition: int | None, headers: object, error: Exception
+        self, topic: str, partition: int | None, on_delivery: object, error: Exception
     ) -> None:
         """Notify the interceptors of a record that they let pass and that failed at its call."""
-        topic_partition = TopicPartition(topic, -1 if partition is None else partition)
-        self._interceptors.on_error(topic_partition, error, headers if isinstance(headers, tuple) else ())
+        if isinstance(on_delivery, InterceptedOnDelivery):  # else none of them listens
+            on_delivery.refused(TopicPartition(topic, -1 if partition is None else partition), error)
 
     def refused_later(self, record: RecordArguments, error: Exception) -> None:
         """Notify as `refused`, of a record that had to wait, in the context of its call."""
-        if record.context is not None and self._interceptors.listens:
-            record.context.run(self.refused, record.topic, record.partition, record.headers, error)
+        if record.context is not None:
+            record.context.run(self.refused, record.topic, record.partition, record.on_delivery, error)
 
     # Serializers
 
     def unfinished(self, pipeline: RecordPipeline, *arguments: object) -> UnfinishedRecord:
         """Return the record of a call that waits for its serializers, or for those of a record before it."""
-        return UnfinishedRecord(pipeline, arguments, self._refused_with, self.unfinished_records)
+        return UnfinishedRecord(pipeline, arguments, self.refused, self.unfinished_records)
 
     def fail_unfinished(self, error: KafkaError, topic: str | None) -> int:
         """Fail the records that wait for their serializers, of a topic or of all; return how many."""
@@ -137,13 +137,6 @@ class RecordHooks:
         for record in records:
             record.fail(error)
         return len(records)
-
-    def _refused_with(  # noqa: PLR0917  # as `refused`
-        self, topic: str, partition: int | None, headers: object, error: Exception
-    ) -> None:
-        if self._interceptors.listens:
-            given = tuple(headers) if isinstance(headers, list) else headers
-            self.refused(topic, partition, given, error)
 
     def refuse_pending(self, *parts: object) -> NoReturn:
         """Raise a `SerializationError`: a serializer is asynchronous, and the call does not wait."""

@@ -12,6 +12,7 @@ from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._native.delivery import BatchResult
 from aioproducer._network.requests import PendingCalls
 from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine
+from aioproducer._producer.waiting_calls import WaitingCalls
 from aioproducer._producer.wiring import ProducerDependencies, build_parts
 from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer._transactions.verdicts import fatal_error
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition_queue import PartitionQueue
     from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._producer.metric_windows import MetricWindows
     from aioproducer._producer.metrics_push import MetricsPush
     from aioproducer._producer.record_hooks import UsedSerializers
+    from aioproducer._producer.waiting_calls import OpenCall
     from aioproducer.cluster import Cluster
     from aioproducer.records import TopicPartition
 
@@ -51,6 +54,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.max_block_s = self._config.max_block_ms / 1000
         self.topic_options = dependencies.topic_options
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
+        self.keeps_hooks = False  # a close leaves interceptors and serializers open, for another start
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
         self.started_at_ms = 0  # wall clock
@@ -78,7 +82,15 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.sender = parts.sender
         self.record_hooks = parts.record_hooks
         self._producer_ids = parts.producer_ids
+        self.waiting_calls = WaitingCalls(
+            self.loop,
+            client=self.client,
+            metadata=self.metadata,
+            flushes=self.flushes,
+            transactions=self.transactions,
+        )
         self.metrics_push: MetricsPush | None = None  # given before the start, if wanted
+        self.windows: MetricWindows  # given before the start
         self._supervisor = Supervisor(lifecycle.name, self.fail)
         self.metadata.on_update(self._cluster_changed)
         self.metadata.on_refusal(self._client_refused)
@@ -95,15 +107,14 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         """
         self.client.start(self.loop)
         self.started_at_ms = self.appender.wall_clock_ms()
-        await self.client.prepare()
-        self._start_tasks()
-        if wait:
-            deadline = self.loop.time() + self._config.max_block_ms / 1000
-            await self.metadata.first_response(self._config.max_block_ms / 1000)
-            if self.transactions is not None:
-                began_at = self.loop.time()
-                await self.transactions.initialized(deadline=deadline)
-                self.transactions.completer.counts.init_time.record(self.loop.time() - began_at)
+        calls = self.waiting_calls
+        with calls.waiting("start", calls.parts("certificates and keys are loaded")) as call:
+            await self.client.prepare()
+            self._read_totals(self.loop.time())
+            self._start_tasks()
+            if wait:
+                call.deadline = self.loop.time() + self.max_block_s
+                await self._first_answers(call, call.deadline)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
         self.is_shut = False
@@ -112,6 +123,19 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.lifecycle.move_to(ProducerState.RUNNING)
         self.record_hooks.started(self.lifecycle.name)
         self._log.info("producer_started", bootstrap_servers=list(self._config.bootstrap_servers))
+
+    def _read_totals(self, now: float) -> None:
+        """Read the totals for the window of the metrics, now and again."""
+        self.timers.schedule(self.windows.mark(now), self._read_totals)
+
+    async def _first_answers(self, call: OpenCall, deadline: float) -> None:
+        call.why = self.waiting_calls.metadata
+        await self.metadata.first_response(self.max_block_s)
+        if self.transactions is not None:
+            began_at = self.loop.time()
+            call.why = self.waiting_calls.transaction
+            await self.transactions.initialized(deadline=deadline)
+            self.transactions.completer.counts.init_time.record(self.loop.time() - began_at)
 
     def _start_tasks(self) -> None:
         jobs = {"sender": self.sender.run, "metadata": self.metadata.run}
@@ -141,10 +165,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 await self._drain()
             self._fail_rest()
             self.metadata_waits.wake_all()
-            await self.client.close()
-            await self._supervisor.stop()
-            self.record_hooks.close()
-            await self.serializers.close(self.max_block_s)
+            await self._end_parts()
             # Last: a close that is cancelled before this must leave the failures to the next close.
             error = await self.completion.take_error(failed)
             self.lifecycle.move_to(ProducerState.CLOSED)
@@ -155,7 +176,10 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             raise error
 
     async def _drain(self) -> None:
-        if not await self.flushes.drain(self.transactions.completer.finish if self.transactions is not None else None):
+        finish = self.transactions.completer.finish if self.transactions is not None else None
+        with self.waiting_calls.waiting("close", self.waiting_calls.close):
+            is_drained = await self.flushes.drain(finish)
+        if not is_drained:
             timeout_s = self.flushes.drain_timeout_s
             self._why_late = self.explain().summary
             self._log.warning(
@@ -163,6 +187,17 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             )
         elif self.metrics_push is not None:
             await self.metrics_push.finish(within_s=self.flushes.drain_by - self.loop.time())
+
+    async def _end_parts(self) -> None:
+        with self.waiting_calls.waiting("close", self.waiting_calls.parts("connections and tasks end")) as call:
+            await self.client.close()
+            await self._supervisor.stop()
+            self.windows.end(self.loop.time())
+            if self.keeps_hooks:
+                return
+            self.record_hooks.close()
+            call.why = self.waiting_calls.parts("serializers are closed")
+            await self.serializers.close(self.max_block_s)
 
     def _fail_rest(self) -> None:
         if self.generations.unfinished:
@@ -262,6 +297,16 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             abort_total_s=ended.abort_time.total,
         )
 
+    def silence(self) -> str:
+        """Return why no broker answers; an empty text if one has answered last, or none is asked."""
+        silence = self.client.silence
+        if silence.is_out_of_reach:
+            return f"no broker can be reached: {self.metadata.last_error}"
+        silent_s, limit_s = silence.for_s(self.loop.time()), self._config.request_timeout_ms / 1000
+        # A little less, since the question may have been asked a little after the last answer.
+        is_over = silent_s >= limit_s - min(limit_s / 10, 0.5)
+        return f"no broker has answered for {silent_s:.1f} s" if is_over else ""
+
     @property
     def transaction_counts(self) -> TransactionCounts:
         return _NO_TRANSACTIONS if self.transactions is None else self.transactions.completer.counts
@@ -272,19 +317,28 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         state, note = lifecycle.state_and_note(is_started=True)
         if lifecycle.is_forked or lifecycle.state is ProducerState.CLOSED:
             return Explanation(lifecycle.name, state, note, ())
+        if not note and self.transactions is not None:
+            note = self.transactions.state_checks.refusal
         now = self.loop.time()
         reasons = WaitReasons(self.accumulator, self.identity, self.client, self.metadata, now)
         waiting = [*reasons.batches(topic), *reasons.records(self.wait_queues, topic)]
         waiting += [
             record.explained(now) for record in self.record_hooks.unfinished_records if topic in {None, record.topic}
         ]
-        return Explanation(lifecycle.name, state, note, tuple(waiting))
+        return Explanation(lifecycle.name, state, note, tuple(waiting), self.waiting_calls.explained(now, topic))
 
     def close_generation(self) -> int:
         """Close the open batches; returns the flush generation that covers everything accepted until now."""
         generation = self.generations.close()
         self.open_batches.close_all()
         return generation
+
+    async def flushed(self, generation: int, timeout_s: float | None) -> None:
+        """Wait until everything accepted up to a generation has ended; raises TimeoutError."""
+        calls, deadline = self.waiting_calls, None if timeout_s is None else self.loop.time() + timeout_s
+        with calls.waiting("flush", calls.records, deadline=deadline):
+            async with asyncio.timeout_at(deadline):
+                await self.flushes.wait_for(generation)
 
     # ProducerEvents
 

@@ -13,6 +13,8 @@ from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
 from aioproducer._producer.bulk import Columns, CommonParts
+from aioproducer._producer.names_elsewhere import OF_TOPICS, KindWithHints, explains
+from aioproducer._shown_values import in_any_state
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
@@ -113,7 +115,8 @@ class TopicRecords(Generic[KeyT, ValueT]):
         return f"{self.name!r} key={key} value={value}"
 
 
-class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
+@explains(OF_TOPICS)
+class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT], metaclass=KindWithHints):
     """A topic of a producer; made by `Producer.topic`. Usable as long as its producer: it holds no records itself.
 
     Its records run through the producer's pipeline with the topic's serializers, so interceptors and partitioner see
@@ -280,6 +283,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         """As `Producer.partitions_for`."""
         return await self._producer.partitions_for(self.name)
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Topic {self._records!r}>"
 

@@ -10,16 +10,20 @@ The methods other than `transaction()` are for code ported from Java, and mean w
 from __future__ import annotations
 
 import asyncio
+import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
+from aioproducer._producer.names_elsewhere import OF_TRANSACTIONS, KindWithHints, explain_keyword, explains
 from aioproducer._producer.send_methods import SendMethods
+from aioproducer._shown_values import in_any_state
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import IllegalStateError, KafkaError, NoTransactionError, TransactionAbortableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -46,8 +50,10 @@ class TransactionMethods:
             TransactionalIdAuthorizationError: no permission for the transactional id.
             IllegalStateError: the producer has no `transactional_id`.
         """
-        runner = transactions_of(self._open_running())
-        await runner.initialized(deadline=runner.waits.deadline())
+        running = self._open_running()
+        runner = transactions_of(running)
+        with _waiting(running, "init_transactions") as deadline:
+            await runner.initialized(deadline=deadline)
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction, None]:
         """Return a block that is one transaction: `async with producer.transaction() as txn`.
@@ -64,8 +70,7 @@ class TransactionMethods:
                 transactions V2 the loser's record fails first, with `BrokerError` (INVALID_PRODUCER_EPOCH), and its
                 transaction with TransactionAbortableError; the next one, or `abort_transaction`, raises this.
         """
-        runner = transactions_of(self._open_running())
-        return TransactionBlock(runner, make=self._lend, on_end=self._take_back)
+        return TransactionBlock(self._open_running(), make=self._lend, on_end=self._take_back)
 
     async def begin_transaction(self, *, wait: bool = False) -> None:
         """Begin a transaction; until its commit or abort, the producer's own methods belong to it.
@@ -80,13 +85,7 @@ class TransactionMethods:
         """
         running = self._open_running()
         runner = transactions_of(running)
-        deadline = runner.waits.deadline()
-        holder = await _take_lock(runner, deadline, wait=wait)
-        try:
-            await runner.begin(deadline=deadline)
-        except BaseException:
-            runner.lock.give(holder)
-            raise
+        holder = await _begin(running, runner, wait=wait)
         holder.transaction = runner.number
         self._enable_sending(running)
 
@@ -101,9 +100,10 @@ class TransactionMethods:
             IllegalStateError: no transaction is open, or it is being aborted.
             ProducerFencedError: as `transaction`. After any error with `outcome` UNKNOWN it may be committed.
         """
-        runner = self._unlent_runner()
+        runner, running = self._unlent_runner(), self._open_running()
         self._disable_sending()
-        await runner.completer.commit(deadline=runner.waits.deadline())
+        with _waiting(running, "commit_transaction") as deadline:
+            await runner.completer.commit(deadline=deadline)
 
     async def abort_transaction(self) -> None:
         """Abort the transaction and its records; those without a response yet fail.
@@ -115,9 +115,10 @@ class TransactionMethods:
             IllegalStateError: no transaction is open, or it is being committed.
             ProducerFencedError: as `transaction`.
         """
-        runner = self._unlent_runner()
+        runner, running = self._unlent_runner(), self._open_running()
         self._disable_sending()
-        await runner.completer.abort(deadline=runner.waits.deadline())
+        with _waiting(running, "abort_transaction") as deadline:
+            await runner.completer.abort(deadline=deadline)
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """Wait for every record since `begin_transaction`, and leave the transaction open for any process to complete.
@@ -140,7 +141,8 @@ class TransactionMethods:
         runner, running = self._unlent_runner(), self._open_running()
         self._disable_sending()
         try:
-            return await runner.completer.prepare(deadline=runner.waits.deadline())
+            with _waiting(running, "prepare_transaction") as deadline:
+                return await runner.completer.prepare(deadline=deadline)
         finally:
             if runner.state_checks.is_taking:  # refused, since there is nothing to prepare
                 self._enable_sending(running)
@@ -170,16 +172,18 @@ class TransactionMethods:
         running = self._open_running()
         runner = running.transactions
         if runner is not None:
-            deadline = runner.waits.deadline()
-            if await runner.completer.complete(prepared, is_commit=commit, deadline=deadline):
+            with _waiting(running, "complete_transaction") as deadline:
+                is_own = await runner.completer.complete(prepared, is_commit=commit, deadline=deadline)
+            if is_own:
                 return
         await self._complete_elsewhere(prepared, running, is_commit=commit)
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
         """Commit a consumer group's offsets with the open transaction; as `Transaction.send_offsets`."""
         checked, member = offsets_of(offsets), group_of(group)
-        runner = self._unlent_runner()
-        await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
+        runner, running = self._unlent_runner(), self._open_running()
+        with _waiting(running, "send_offsets") as deadline:
+            await runner.send_offsets(checked, member, deadline=deadline)
 
     def _reject_commit(self, error: KafkaError) -> None:
         """Make the open transaction one that must be aborted, since `error` happened to a part of it elsewhere.
@@ -239,6 +243,28 @@ class TransactionMethods:
         transaction._end()
 
 
+@contextmanager
+def _waiting(running: ProducerRuntime, name: str, *, within_s: float = math.inf) -> Iterator[float]:
+    """Count the block as a call that waits for the transaction; gives its deadline."""
+    deadline = running.loop.time() + min(running.max_block_s, within_s)
+    with running.waiting_calls.waiting(name, running.waiting_calls.transaction, deadline=deadline):
+        yield deadline
+
+
+async def _begin(running: ProducerRuntime, runner: TransactionRunner, *, wait: bool) -> LockHolder:
+    """Begin a transaction when no other task has one open; without `wait`, refuse if one has."""
+    calls, deadline = running.waiting_calls, runner.waits.deadline()
+    with calls.waiting("begin_transaction", calls.other_transaction, deadline=deadline) as call:
+        holder = await _take_lock(runner, deadline, wait=wait)
+        call.why = calls.transaction
+        try:
+            await runner.begin(deadline=deadline)
+        except BaseException:
+            runner.lock.give(holder)
+            raise
+    return holder
+
+
 async def _take_lock(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
     if wait:
         return await runner.lock.take(deadline)
@@ -252,7 +278,8 @@ ABORT_AFTER_CANCEL_S = 5.0
 """Limit of the wait of a cancelled `async with producer.transaction()` for its abort, which continues anyway."""
 
 
-class Transaction(SendMethods):
+@explains(OF_TRANSACTIONS)
+class Transaction(SendMethods, metaclass=KindWithHints):
     """An open transaction: the send methods of the producer, for records that become visible together.
 
     Made by `async with producer.transaction()`. After the end of that block every method raises `IllegalStateError`, so
@@ -284,8 +311,9 @@ class Transaction(SendMethods):
         """
         checked, member = offsets_of(offsets), group_of(group)
         self._open_admission()
-        runner = transactions_of(self._open_running())
-        await runner.send_offsets(checked, member, deadline=runner.waits.deadline())
+        running = self._open_running()
+        with _waiting(running, "send_offsets") as deadline:
+            await transactions_of(running).send_offsets(checked, member, deadline=deadline)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """As `Producer.partitions_for`."""
@@ -316,6 +344,7 @@ class Transaction(SendMethods):
         if self._is_over:
             raise NoTransactionError("this transaction is over: send by the handle of the one that is open")
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Transaction {'over' if self._is_over else 'open'}>"
 
@@ -336,9 +365,10 @@ class TransactionBlock:
     """
 
     def __init__(
-        self, runner: TransactionRunner, *, make: Callable[[], Transaction], on_end: Callable[[Transaction], None]
+        self, running: ProducerRuntime, *, make: Callable[[], Transaction], on_end: Callable[[Transaction], None]
     ) -> None:
-        self._runner = runner
+        self._running = running
+        self._runner = transactions_of(running)
         self._make = make
         self._on_end = on_end
         self._transaction: Transaction | None = None
@@ -349,14 +379,12 @@ class TransactionBlock:
         """Wait until no other transaction is open, and begin; errors as `TransactionMethods.transaction`."""
         if self._transaction is not None:
             raise IllegalStateError("a transaction is entered once: call producer.transaction() for each")
-        runner, deadline = self._runner, self._runner.waits.deadline()
-        self._holder = holder = await runner.lock.take(deadline)
+        self._holder = await _begin(self._running, self._runner, wait=True)
         try:
-            await runner.begin(deadline=deadline)
-            self._handle = runner.completer.handle()
+            self._handle = self._runner.completer.handle()
             self._transaction = self._make_or_abandon()
         except BaseException:
-            runner.lock.give(holder)
+            self._runner.lock.give(self._holder)
             raise
         return self._transaction
 
@@ -372,6 +400,8 @@ class TransactionBlock:
     ) -> None:
         """Commit, or abort if the body raised; the body's exception is raised in any case."""
         assert self._transaction is not None
+        if error is not None:
+            explain_keyword(error)
         self._on_end(self._transaction)
         try:
             if error is None:
@@ -384,18 +414,19 @@ class TransactionBlock:
 
     async def _commit(self) -> None:
         try:
-            await self._runner.completer.commit(deadline=self._runner.waits.deadline())
+            with _waiting(self._running, "commit_transaction") as deadline:
+                await self._runner.completer.commit(deadline=deadline)
         except TransactionAbortableError as failed:
             await self._abort_because_of(failed)
             raise
 
     async def _abort_because_of(self, error: BaseException) -> None:
-        deadline = self._runner.waits.deadline()
-        if isinstance(error, asyncio.CancelledError):
-            deadline = min(deadline, asyncio.get_running_loop().time() + ABORT_AFTER_CANCEL_S)
+        within_s = ABORT_AFTER_CANCEL_S if isinstance(error, asyncio.CancelledError) else math.inf
         if not self._handle.is_open:  # the producer has failed, or the body has ended it
             return
         try:
-            await self._runner.completer.abort(deadline=deadline, cause=error if isinstance(error, Exception) else None)
+            with _waiting(self._running, "abort_transaction", within_s=within_s) as deadline:
+                cause = error if isinstance(error, Exception) else None
+                await self._runner.completer.abort(deadline=deadline, cause=cause)
         except KafkaError as failed:
             error.add_note(f"aioproducer: the transaction was not aborted: {failed}")

@@ -98,6 +98,11 @@ class FrameProtocol(Generic[ContextT]):
         """Requests sent and not answered, those without an answer (acks=0) not counted."""
         return len(self._unanswered)
 
+    @property
+    def oldest(self) -> ContextT | None:
+        """The context of the oldest request in flight."""
+        return self._unanswered[0][2] if self._unanswered else None
+
     def send(  # noqa: PLR0913  # what a header says, and what the answer may be
         self,
         api_key: int,

@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
+from aioproducer._shown_values import in_any_state
+
 if TYPE_CHECKING:
     from aioproducer._protocol.primitives import ResponseReader
 
@@ -91,6 +93,7 @@ class Partitions(Sequence[PartitionView]):
 
     __hash__: None = None  # type: ignore[assignment]  # it holds arrays
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<Partitions {len(self)}>"
 

@@ -21,10 +21,11 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from aioproducer._protocol.api_versions import ApiVersions
-from aioproducer._protocol.cluster_text import printable, printable_message
+from aioproducer._protocol.cluster_text import LONGEST_MESSAGE
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import Api, HandshakeRequest
 from aioproducer._protocol.primitives import NO_TAGGED_FIELDS, ResponseReader, bytes_length, decode, string
+from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer.errors import (
     AuthenticationError,
     PrincipalChangedError,
@@ -118,6 +119,10 @@ class Mechanism(Protocol):
     def name(self) -> str:
         """As in `sasl_mechanism`."""
 
+    @property
+    def sent(self) -> SentSecrets:
+        """Secrets that the broker was sent, to hide them in its words."""
+
     def converse(self) -> Conversation:
         """Yield the tokens; end when the broker has proved what it must prove."""
 
@@ -200,6 +205,7 @@ class _Run:
         return HandshakeRequest(SASL_HANDSHAKE, SASL_HANDSHAKE.max_version, body)
 
     def request(self, message: Message) -> HandshakeRequest:
+        self._mechanism.sent.add_encoded(message.token)
         body = encode_sasl_authenticate_request(self._version, message.token)
         return HandshakeRequest(SASL_AUTHENTICATE, self._version, body)
 
@@ -230,7 +236,7 @@ class _Run:
                 return True  # within a second of the previous authentication
             raise RefusedError(_no_sasl_here())
         if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            raise RefusedError(_not_enabled(self._mechanism.name, answer.mechanisms))
+            raise RefusedError(_not_enabled(self._mechanism, answer.mechanisms))
         raise RefusedError(AuthenticationError(f"the broker refused SaslHandshake: {ErrorCode.in_words(code)}"))
 
     def checked(self, payload: bytes, *, repeats: bool) -> SaslAuthenticateResponse:
@@ -238,13 +244,14 @@ class _Run:
         code = answer.error_code
         if code == ErrorCode.NONE:
             return answer
-        said = printable_message(answer.error_message)
+        raw = answer.error_message
+        said = None if raw is None else self._mechanism.sent.shown(raw, LONGEST_MESSAGE)
         if code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             text = (
                 f"the broker refused SaslAuthenticate: {ErrorCode.in_words(code)}{'' if said is None else f' ({said})'}"
             )
             raise RefusedError(AuthenticationError(text))
-        if repeats and said is not None and "principal" in said.lower():
+        if repeats and raw is not None and "principal" in raw.lower():
             raise RefusedError(PrincipalChangedError(f"the credentials are now those of another principal: {said}"))
         raise RefusedError(self._mechanism.refusal("" if said is None else f" ({said!r})"))
 
@@ -260,13 +267,13 @@ def _no_sasl_here() -> AuthenticationError:
     )
 
 
-def _not_enabled(mechanism: str, enabled: tuple[str, ...]) -> AuthenticationError:
-    shown = ", ".join(printable(name, 40) for name in enabled[:_MOST_MECHANISMS])
+def _not_enabled(mechanism: Mechanism, enabled: tuple[str, ...]) -> AuthenticationError:
+    shown = ", ".join(mechanism.sent.shown(name, 40) for name in enabled[:_MOST_MECHANISMS])
     if not shown:
-        return UnsupportedMechanismError(f"the broker does not offer sasl_mechanism={mechanism!r}, nor any other")
+        return UnsupportedMechanismError(f"the broker does not offer sasl_mechanism={mechanism.name!r}, nor any other")
     more = "" if len(enabled) <= _MOST_MECHANISMS else ", ..."
     return UnsupportedMechanismError(
-        f"the broker does not offer sasl_mechanism={mechanism!r} on this listener; it offers {shown}{more}: set "
+        f"the broker does not offer sasl_mechanism={mechanism.name!r} on this listener; it offers {shown}{more}: set "
         "sasl_mechanism to one of them, or use the port of a listener that offers it"
     )
 

@@ -28,6 +28,7 @@ from aioproducer._protocol.sasl_exchange import (
     TicketWanted,
     Work,
 )
+from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer.errors import AuthenticationError, CredentialsError, TicketError, TokenError
 
 _NUL: Final = "\0"
@@ -38,12 +39,14 @@ class Plain:
 
     name: Final = "PLAIN"
 
-    def __init__(self, username: str) -> None:
+    def __init__(self, username: str, *, sent: SentSecrets | None = None) -> None:
         self._username = username
+        self.sent = sent or SentSecrets()
 
     def converse(self) -> Conversation:
         password = yield PasswordWanted()
         assert isinstance(password, str)
+        self.sent.add(password)
         if _NUL in password:
             raise CredentialsError("sasl_password contains a NUL character, which PLAIN cannot send")
         yield Message(f"{_NUL}{self._username}{_NUL}{password}".encode(), is_last=True)
@@ -83,8 +86,11 @@ class Scram:
         nonce: at least 144 random bits in printable ASCII without a comma; of this run only.
     """
 
-    def __init__(self, name: str, username: str, *, nonce: str, is_token: bool = False) -> None:
+    def __init__(
+        self, name: str, username: str, *, nonce: str, is_token: bool = False, sent: SentSecrets | None = None
+    ) -> None:
         self.name = name
+        self.sent = sent or SentSecrets()
         self._username = username
         self._nonce = nonce
         self._is_token = is_token
@@ -93,18 +99,20 @@ class Scram:
     def converse(self) -> Conversation:
         password = yield PasswordWanted()
         assert isinstance(password, str)
+        self.sent.add(password)  # never sent, and still the broker may know and say it
         user = self._username.replace("=", "=3D").replace(",", "=2C")
         bare = f"n={user},r={self._nonce}"
         if self._is_token:
             bare += ",tokenauth=true"
         challenge = yield Message((_GS2_HEADER + bare).encode())
         assert isinstance(challenge, bytes)
-        nonce, salt, iterations = _challenge(challenge, self._nonce)
+        nonce, salt, iterations = _challenge(challenge, self._nonce, self.sent)
         salted = yield SaltedPasswordWanted(self._hash, password, salt, iterations, hashlib.pbkdf2_hmac)
         assert isinstance(salted, bytes)
         without_proof = f"c={_CHANNEL_BINDING},r={nonce}"
         signed = b",".join((bare.encode(), challenge, without_proof.encode()))
         proof, server_signature = self._proof(salted, signed)
+        self.sent.add(proof)
         answer = yield Message(f"{without_proof},p={proof}".encode(), is_last=True)
         assert isinstance(answer, bytes)
         self._check_server(answer, server_signature)
@@ -131,7 +139,7 @@ class Scram:
     def _check_server(self, answer: bytes, expected: bytes) -> None:
         attributes = _scram_attributes(answer, "last")
         if "e" in attributes:
-            raise self.refusal(f' ("{printable(attributes["e"])}")')
+            raise self.refusal(f' ("{self.sent.shown(attributes["e"])}")')
         if not hmac.compare_digest(_from_base64(attributes.get("v", ""), "v"), expected):
             raise AuthenticationError(
                 f"the broker accepted user {self._username!r} and did not prove that it knows the password: it is not "
@@ -139,7 +147,7 @@ class Scram:
             )
 
 
-def _challenge(challenge: bytes, own_nonce: str) -> tuple[str, bytes, int]:
+def _challenge(challenge: bytes, own_nonce: str, sent: SentSecrets) -> tuple[str, bytes, int]:
     """Return nonce, salt and iterations of the broker's first message."""
     attributes = _scram_attributes(challenge, "first")
     if "m" in attributes:
@@ -157,7 +165,7 @@ def _challenge(challenge: bytes, own_nonce: str) -> tuple[str, bytes, int]:
     iterations = int(text) if is_number else 0
     if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
         raise _invalid_scram(
-            f"asks for {printable(text, 20) or 'no'} iterations; {FEWEST_ITERATIONS} to {MOST_ITERATIONS} are allowed"
+            f"asks for {sent.shown(text, 20) or 'no'} iterations; {FEWEST_ITERATIONS} to {MOST_ITERATIONS} are allowed"
         )
     return nonce, salt, iterations
 
@@ -212,20 +220,22 @@ class OAuthBearer:
 
     name: Final = "OAUTHBEARER"
 
-    def __init__(self) -> None:
+    def __init__(self, *, sent: SentSecrets | None = None) -> None:
         self._bearer: Bearer | None = None
+        self.sent = sent or SentSecrets()
 
     def converse(self) -> Conversation:
         bearer = yield BearerWanted()
         assert isinstance(bearer, Bearer)
         self._bearer = bearer
+        self.sent.add(bearer.token)
         pairs = (f"{name}={value}" for name, value in bearer.extensions.items())
         fields = _SEPARATOR.join((f"auth=Bearer {bearer.token}", *pairs))
         refused = yield Message(f"n,,{_SEPARATOR}{fields}{_SEPARATOR}{_SEPARATOR}".encode(), is_last=True)
         assert isinstance(refused, bytes)
         if refused:
             yield Message(_SEPARATOR.encode(), is_last=True)
-            raise self.refusal(f' ("{printable(refused.decode(errors="replace"))}")')
+            raise self.refusal(f' ("{self.sent.shown(refused.decode(errors="replace"))}")')
 
     def refusal(self, words: str) -> AuthenticationError:
         claims = "" if self._bearer is None else describe_claims(self._bearer.token, self._bearer.fetched_at)
@@ -326,8 +336,16 @@ class Gssapi:
 
     name: Final = "GSSAPI"
 
-    def __init__(self, open_context: Callable[[object], SecurityContext], *, user: str, service: str) -> None:
+    def __init__(
+        self,
+        open_context: Callable[[object], SecurityContext],
+        *,
+        user: str,
+        service: str,
+        sent: SentSecrets | None = None,
+    ) -> None:
         self._open_context = open_context
+        self.sent = sent or SentSecrets()
         self._user = user
         self._service = service
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
-from aioproducer.explanation import Waiting, WaitReason, Why
+from aioproducer.errors import BrokerError
+from aioproducer.explanation import ANSWERED, Waiting, WaitReason, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ _tuple: Final = tuple.__new__
 _LINGER: Final = Why(WaitReason.LINGER)  # its end follows from the batch
 _COMPRESSION: Final = Why(WaitReason.COMPRESSION)
 _READY: Final = Why(WaitReason.READY)
-_IN_FLIGHT_FULL: Final = Why(WaitReason.IN_FLIGHT_FULL)
 _HELD_FOR_ORDER: Final = Why(WaitReason.HELD_FOR_ORDER)
 _TRANSACTION: Final = Why(WaitReason.TRANSACTION)
 
@@ -88,7 +88,7 @@ class WaitReasons:
         block = self._blocks[node_id]
         if block is not None and block.reason is not WaitReason.IN_FLIGHT_FULL:
             return block
-        why = _READY if block is None else _IN_FLIGHT_FULL
+        why = block or _READY
         # Not `first_sendable`: it may look at all batches of the partition, and is asked for each of them.
         if queue.identity.is_changing or (queue.queued[0] if queue.queued else queue.open_batch) is not batch:
             why = _HELD_FOR_ORDER
@@ -175,4 +175,7 @@ class WaitReasons:
 
 
 def _last_attempt(batch: ProducerBatch) -> str:
-    return "" if batch.last_error is None else f"the last attempt failed: {batch.last_error}"
+    error = batch.last_error
+    if error is None:
+        return ""
+    return f"{ANSWERED}{error}" if isinstance(error, BrokerError) else f"the last attempt failed: {error}"

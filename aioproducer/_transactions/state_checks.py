@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _STATE: Final = TransactionState
+_IS_PREPARED: Final = "the transaction is prepared: it takes nothing more, commit or abort it"
 _HAS_BEGUN: Final = MAY_STILL_COMMIT | {_STATE.PREPARED, _STATE.ABORTING, _STATE.ABORTABLE_ERROR}
 
 
@@ -45,11 +46,18 @@ class TransactionStateChecks:
         self.raise_fatal()
         self.raise_abortable()
         if self._manager.state is _STATE.PREPARED:
-            raise NoTransactionError("the transaction is prepared: it takes nothing more, commit or abort it")
+            raise NoTransactionError(_IS_PREPARED)
         if self.is_open:
             raise NoTransactionError("the transaction is ending: it takes nothing more")
         text = "no transaction is open: `async with producer.transaction() as txn`, or await begin_transaction() first"
         raise NoTransactionError(text)
+
+    @property
+    def refusal(self) -> str:
+        """Why an open transaction refuses all records, until a call ends it; empty if it does not."""
+        if self._manager.state is _STATE.ABORTABLE_ERROR:
+            return f"the transaction has failed and takes nothing more: abort it ({self._manager.error})"
+        return _IS_PREPARED if self._manager.state is _STATE.PREPARED else ""
 
     def check_open(self, action: str) -> None:
         if not self.is_open:

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Final, TypeVar, overload
 from aioproducer._producer.arguments import CallDeadline, from_call, limits_of, owned, owned_headers
 from aioproducer._producer.bulk import is_async
 from aioproducer._producer.lifecycle import caller
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
 from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import MetadataTimeoutError, UndeliveredError
 from aioproducer.records import check_payload, check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -45,14 +48,15 @@ PURGE_AGAIN_S: Final = 0.001
 """How long `purge` waits for the records of the queue: those that the producer has taken meanwhile are in their way."""
 
 
-class BlockingProducer(BlockingTransactions):
+@explains(OF_PRODUCERS, other_block="__aenter__")
+class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
     """Gets records into Apache Kafka from threads and scripts that have no event loop.
 
     ```python
     with BlockingProducer("localhost:9092") as producer:
         metadata = producer.send("orders", b"...", key=b"customer-7")  # delivered
-        for order in orders:
-            producer.enqueue("orders", order.body, key=order.id)  # waits only for room
+        for number in range(1_000):
+            producer.enqueue("orders", b"...", key=b"customer-%d" % number)  # waits only for room
         producer.flush()  # raises if anything was not delivered
     ```
 
@@ -83,6 +87,7 @@ class BlockingProducer(BlockingTransactions):
         ConfigurationError: an option is invalid; before any I/O.
     """
 
+    @clears_frames
     def __init__(
         self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -411,11 +416,14 @@ class BlockingProducer(BlockingTransactions):
         """As `Producer._view`; raises as `explain`."""
         return self._on_loop(partial(self._producer._view, explained=explained))
 
-    def _started_view(self) -> LiveView:
-        """Start unless it was, as the first call that sends does; then as `_view`, without explanations."""
-        self._check_open()
-        self._ensure_started()
-        return self._view(explained=False)
+    def _probe(self) -> LiveView:
+        """As `Producer._probe`, started unless it was, as by the first call that sends; raises as `explain`."""
+        view = self._on_loop(self._producer._probe)
+        if view.state == "new":  # a server that is not ready gets no call that would start it
+            self._check_open()
+            self._ensure_started()
+            view = self._on_loop(self._producer._probe)
+        return view
 
     def _on_loop(self, read: Callable[[], ResultT]) -> ResultT:
         """Read something of the producer on its event loop; here if that does not run."""
@@ -427,6 +435,7 @@ class BlockingProducer(BlockingTransactions):
 
         return self._background.call(look, metadata_limit(0))
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show what the producer behind it shows."""
         return f"<BlockingProducer of {self._producer!r}>"
@@ -444,14 +453,20 @@ class BlockingProducer(BlockingTransactions):
     ) -> concurrent.futures.Future[RecordMetadata]:
         deadline = from_call(seconds, self._delivery_timeout_ms(topic))
         sending = partial(send, **limits_of(deadline))
+        self._check_time_left()
         if not isinstance(deadline, CallDeadline):  # none, or an invalid one, which `send` refuses
-            return self._in_turn(sending)
-        return self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
+            future = self._in_turn(sending)
+        else:
+            future = self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
+        self._deliver_at_the_end()
+        return future
 
     def _put(self, record: QueuedRecord) -> None:
+        self._check_time_left()
         self._ensure_started()
         self._background.check_caller()
         self._queue.put(record)
+        self._deliver_at_the_end()
 
 
 def read_columns(

@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from aioproducer._producer.arguments import owned, owned_headers
+from aioproducer._producer.names_elsewhere import OF_TOPICS, KindWithHints, explains
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import wait_for
 from aioproducer.blocking._handoff_queue import queued_record
 
@@ -61,7 +63,8 @@ class TopicQueue(Protocol):
     ) -> BulkResult: ...
 
 
-class BlockingTopic(Generic[KeyT, ValueT]):
+@explains(OF_TOPICS)
+class BlockingTopic(Generic[KeyT, ValueT], metaclass=KindWithHints):
     """A topic of a `BlockingProducer`; made by `BlockingProducer.topic`. Safe to share between threads."""
 
     def __init__(
@@ -176,5 +179,6 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         """As `BlockingProducer.partitions_for`."""
         return self._producer.partitions_for(self.name)
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<BlockingTopic {self._records!r}>"

@@ -3,18 +3,24 @@
 An argument wins over the file of `--config`, and the file over the environment variable.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Final, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import typer
 
+from aioproducer.cli.process import tell
 from aioproducer.cli.running import usage_error
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import kafka_name, python_name
+from aioproducer.config._option_names import kafka_name, python_name, reason_to_ignore
+from aioproducer.config._problems import placed
 from aioproducer.config._properties_file import Property, read_properties
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._cleared_frames import clears_frames
 
 SERVERS_VARIABLE: Final = "AIOPRODUCER_BOOTSTRAP_SERVERS"
 LOCAL: Final = "127.0.0.1:9092"
@@ -38,7 +44,20 @@ ConfigFile: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+TokenProviderName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--token-provider",
+        metavar="MODULE:OBJECT",
+        help="Tokens for OAUTHBEARER: an object with async def token(), or a class or function that makes one; or "
+        "ClientCredentials, JwtBearer or MskIam. Arguments follow in the same text: 'MskIam region=eu-central-1'; a "
+        "secret is client_secret=env:VARIABLE or file:PATH.",
+        show_default=False,
+    ),
+]
 
+_PROVIDER: Final = "sasl.token.provider"
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 _SERVERS: Final = "bootstrap.servers"
 _OF_CONNECTIONS: Final = (
     "address.map",
@@ -59,21 +78,26 @@ _OF_OBJECTS: Final = ("key.serializer", "value.serializer", "key.deserializer", 
 class FileProperties:
     """The properties of `--config`, by Kafka's names; empty without a file.
 
+    Args:
+        path: of the file.
+        provided: further properties, which are objects.
+
     Raises:
         ConfigurationError: the file cannot be read; says why.
     """
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, provided: Mapping[str, object] = _NOTHING) -> None:
+        self.provided = provided
         self._path = path
         self._properties: Mapping[str, Property] = {} if path is None else _read(path)
 
     @property
     def all(self) -> dict[str, str]:
-        """Without those about objects, and without servers."""
+        """Without those about objects, without servers, and without those of other clients."""
         return {
             name: found.value
             for name, found in self._properties.items()
-            if kafka_name(python_name(name)) not in {_SERVERS, *_OF_OBJECTS}
+            if kafka_name(python_name(name)) not in {_SERVERS, *_OF_OBJECTS} and not reason_to_ignore(python_name(name))
         }
 
     @property
@@ -100,12 +124,39 @@ class FileProperties:
             besides: names of properties that arguments have replaced.
         """
         replaced = {python_name(name) for name in besides}
-        lines = [
-            found.line
-            for name, found in self._properties.items()
-            if python_name(name) == error.option and error.option not in replaced
-        ]
-        return f"{self._path}, line {max(lines)}: {error}" if lines else str(error)
+
+        def place(problem: ConfigurationError) -> str:
+            found = [each.line for name, each in self._properties.items() if python_name(name) == problem.option]
+            return f"{self._path}, line {max(found)}" if found and problem.option not in replaced else ""
+
+        return str(placed(error, place))
+
+    def for_a_producer(self) -> ProducerView:
+        """Return what a producer says of the whole file, of which other commands read what concerns connections."""
+        every = {name: found.value for name, found in self._properties.items()}
+        if not any(python_name(name) == _SERVERS_OPTION for name in every):
+            every[_SERVERS] = LOCAL
+        try:
+            config = ProducerConfig.from_kafka_properties({**every, **self.provided})
+        except ConfigurationError as error:
+            return ProducerView([self.located(problem) for problem in error.problems or (error,)], [])
+        return ProducerView([], list(config.notes))
+
+
+def tell_ignored(properties: FileProperties) -> None:
+    """Tell what a command that sends does not use of the file."""
+    for note in properties.for_a_producer().ignored:
+        tell(f"aioproducer: {note}")
+
+
+class ProducerView(NamedTuple):
+    """The view of a producer on a file."""
+
+    refused: list[str]
+    """The options that it refuses."""
+
+    ignored: list[str]
+    """Notes on what it does not use, or reads differently from Java."""
 
 
 _SERVERS_OPTION: Final = python_name(_SERVERS)
@@ -117,24 +168,48 @@ def _is_of_connections(name: str) -> bool:
     return spelled.startswith(_OF_CONNECTIONS) or bool(get_close_matches(spelled, _OF_CONNECTIONS, n=1, cutoff=0.9))
 
 
-def file_properties(path: str | None) -> FileProperties:
-    """Return the properties of `--config`; a file that cannot be read is a usage error."""
+@clears_frames
+def file_properties(path: str | None, token_provider: str | None = None) -> FileProperties:
+    """Return the properties of `--config` and `--token-provider`; what cannot be had is a usage error."""
+    provided = _provided(token_provider)
     try:
-        return FileProperties(path)
+        return FileProperties(path, provided)
     except ConfigurationError as error:
         usage_error(str(error))
 
 
-def connection_config(bootstrap_server: str | None, config_file: str | None, *, client_id: str) -> ProducerConfig:
+def _provided(token_provider: str | None) -> dict[str, object]:
+    if token_provider is None:
+        return {}
+    from aioproducer.security._named_providers import named_provider  # noqa: PLC0415  # only then
+
+    try:
+        return {_PROVIDER: named_provider(token_provider)}
+    except ConfigurationError as error:
+        usage_error(f"--token-provider: {error}")
+
+
+@clears_frames
+def connection_config(
+    bootstrap_server: str | None, config_file: str | None, *, client_id: str, token_provider: str | None = None
+) -> ProducerConfig:
     """Return the configuration of a command that only connects; anything wrong is a usage error."""
-    properties = file_properties(config_file)
-    servers = properties.servers(bootstrap_server)
+    properties = file_properties(config_file, token_provider)
+    config = config_of_connections(bootstrap_server, properties, client_id=client_id)
+    for refused in properties.for_a_producer().refused:
+        tell(f"aioproducer: a producer would refuse this: {refused}")
+    return config
+
+
+def config_of_connections(server: str | None, properties: FileProperties, *, client_id: str) -> ProducerConfig:
+    """Return the configuration of a command that only connects; anything wrong with that is a usage error."""
+    servers = properties.servers(server)
     try:
         return ProducerConfig.from_kafka_properties(
-            {_SERVERS: servers, "client.id": client_id, **properties.of_connections}
+            {_SERVERS: servers, "client.id": client_id, **properties.of_connections, **properties.provided}
         )
     except ConfigurationError as error:
-        usage_error(properties.located(error, besides=() if bootstrap_server is None else (_SERVERS,)))
+        usage_error(properties.located(error, besides=() if server is None else (_SERVERS,)))
 
 
 def _read(path: str) -> dict[str, Property]:

@@ -192,14 +192,14 @@ class BrokerCheck:
         proxy, host, port = self._route.proxy, self._route.host, self._route.port
         if proxy is None:
             return None
-        silent = _Silent()
+        silent, missing = _Silent(), [f"{proxy} has not answered"]
         try:
             async with asyncio.timeout(self._timeout_s):
                 if not proxy.resolves_names:
                     host = (await look_up(self._loop, host, port))[0][0]
-                await connect_through(self._loop, proxy, lambda: silent, host=host, port=port)
+                await connect_through(self._loop, proxy, lambda: silent, host=host, port=port, note=missing.append)
         except TimeoutError:
-            raise _FailedStepError(f"{proxy}: no answer within {self._timeout_s:g} s", "look at proxy_url") from None
+            raise _FailedStepError(f"{missing[-1]} (within {self._timeout_s:g} s)", "look at proxy_url") from None
         except (OSError, KafkaError) as error:
             raise _FailedStepError(
                 f"{proxy}: {text_of(error)}", "look at proxy_url, and at the proxy's rules"

@@ -12,7 +12,15 @@ from typing import Annotated, Final
 import structlog
 import typer
 
-from aioproducer.cli.arguments import LOCAL, SERVERS_VARIABLE, ConfigFile, connection_config
+from aioproducer.cli.arguments import (
+    LOCAL,
+    SERVERS_VARIABLE,
+    ConfigFile,
+    FileProperties,
+    TokenProviderName,
+    config_of_connections,
+    file_properties,
+)
 from aioproducer.cli.broker_check import CLIENT_ID, BrokerCheck, Step
 from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, discard
 from aioproducer.cli.running import run_until_signal
@@ -30,6 +38,7 @@ def diagnose(
         ),
     ] = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per step.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each step.")] = 5.0,
 ) -> None:
@@ -40,10 +49,13 @@ def diagnose(
 
     Exit code 0: all brokers can be used. 1: a step failed. 2: invalid usage. 130: Ctrl-C.
     """
-    settings = connection_config(server, config, client_id=CLIENT_ID)
+    properties = file_properties(config, token_provider)
+    settings = config_of_connections(server, properties, client_id=CLIENT_ID)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the steps say it all
     printed = Printed(as_json=as_json)
     code = EXIT_INTERRUPTED
+    if config is not None:
+        show_file(config, properties, printed)
 
     async def run() -> None:
         nonlocal code
@@ -53,6 +65,15 @@ def diagnose(
 
     run_until_signal(run)
     sys.exit(code)
+
+
+def show_file(path: str, properties: FileProperties, printed: Printed) -> None:
+    """Print what a producer would refuse, or not use, of the file: a step reads only what concerns connections."""
+    said = properties.for_a_producer()
+    for text in said.refused:
+        printed.step(Step(path, "options", True, text.removeprefix(f"{path}, "), 0.0, "a producer refuses this file"))
+    for text in said.ignored:
+        printed.step(Step(path, "options", True, text, 0.0))
 
 
 async def check_all(config: ProducerConfig, printed: Printed, timeout_s: float) -> list[str]:

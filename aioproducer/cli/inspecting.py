@@ -14,7 +14,6 @@ from aioproducer.cli.process import tell
 from aioproducer.cli.running import usage_error
 
 _HOST = "127.0.0.1"
-_HOSTS = frozenset({_HOST, "localhost"})  # also at the near end of an SSH tunnel
 
 InspectPort = Annotated[
     int | None,
@@ -59,7 +58,7 @@ async def inspected(producer: Producer, listener: socket.socket | None) -> Async
         def capture_signals(self) -> Iterator[None]:  # they are the command's
             yield
 
-    app = Inspector([producer], hosts=_HOSTS)
+    app = Inspector([producer])
     server = Server(
         uvicorn.Config(
             app,

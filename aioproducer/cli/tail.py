@@ -14,7 +14,7 @@ from aioproducer._protocol.cluster_text import printable
 from aioproducer._shown_values import how_to_create
 from aioproducer.cli._tail_consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
 from aioproducer.cli._tail_output import ReaderGoneError, TailFormat, is_reader_gone, line_writer, write
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, connection_config, required_text
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
 from aioproducer.cli.connecting import CONNECT_TIMEOUT_S, connected
 from aioproducer.cli.process import EXIT_FAILED
 from aioproducer.cli.running import run_until_signal, usage_error
@@ -31,6 +31,7 @@ def tail(
     topic: Annotated[str, typer.Argument(help="What to read.", show_default=False)],
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     from_beginning: Annotated[
         bool,
         typer.Option(
@@ -65,7 +66,7 @@ def tail(
     """
     _check(topic)
     group = None if group is None else required_text("--group", group)
-    cluster = connection_config(bootstrap_server, config, client_id=CLIENT_ID)
+    cluster = connection_config(bootstrap_server, config, client_id=CLIENT_ID, token_provider=token_provider)
     try:
         check_readable(cluster)
     except ConfigurationError as error:

@@ -13,10 +13,11 @@ from aioproducer._admin.topics import Topics
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.topic_admin_messages import OF_CLUSTER, DescribedTopic, NewTopic, Setting
 from aioproducer.cli.answering import Json, Timeout, answer, asked, columns, say, say_json
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, connection_config, required_text
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
 from aioproducer.cli.connecting import CONNECT_TIMEOUT_S
 from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, tell
 from aioproducer.cli.running import usage_error
+from aioproducer.config import ProducerConfig
 from aioproducer.records import check_topic_name
 
 CLIENT_ID: Final = "aioproducer-topic"
@@ -62,6 +63,7 @@ def create(
             show_default=False,
         ),
     ] = None,
+    token_provider: TokenProviderName = None,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
     """Create a topic, and wait until it can be written to.
@@ -72,7 +74,7 @@ def create(
     if len(files) > 1:
         usage_error(f"--config: one file, and settings as NAME=VALUE; given are the files {', '.join(files)}")
     wanted = NewTopic(_checked(name), partitions or OF_CLUSTER, replication or OF_CLUSTER, settings)
-    connection = connection_config(bootstrap_server, next(iter(files), None), client_id=CLIENT_ID)
+    connection = _connection(bootstrap_server, next(iter(files), None), token_provider)
     answer(connection, timeout, partial(_create, wanted))
 
 
@@ -82,13 +84,14 @@ def list_topics(
     config: ConfigFile = None,
     internal: Annotated[bool, typer.Option("--internal", help="Show the topics of Kafka itself too.")] = False,
     as_json: Json = False,
+    token_provider: TokenProviderName = None,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
     """Show the topics of a cluster.
 
     Exit code 0: all are shown. 1: no answer. 2: invalid usage.
     """
-    connection = connection_config(bootstrap_server, config, client_id=CLIENT_ID)
+    connection = _connection(bootstrap_server, config, token_provider)
     answer(connection, timeout, partial(_list, has_internal=internal, as_json=as_json))
 
 
@@ -98,13 +101,14 @@ def describe(
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
     as_json: Json = False,
+    token_provider: TokenProviderName = None,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
     """Show a topic: its partitions with leaders and replicas, and the settings that it was given.
 
     Exit code 0: shown. 1: it does not exist, or no answer. 2: invalid usage.
     """
-    connection = connection_config(bootstrap_server, config, client_id=CLIENT_ID)
+    connection = _connection(bootstrap_server, config, token_provider)
     answer(connection, timeout, partial(_describe, _checked(name), as_json=as_json))
 
 
@@ -114,6 +118,7 @@ def delete(
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    token_provider: TokenProviderName = None,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
     """Delete topics with all their records, after a question.
@@ -121,12 +126,16 @@ def delete(
     Exit code 0: deleted. 1: one does not exist, the answer was no, a refusal, or no answer. 2: invalid usage.
     """
     wanted = [_checked(name) for name in dict.fromkeys(names)]
-    connection = connection_config(bootstrap_server, config, client_id=CLIENT_ID)
+    connection = _connection(bootstrap_server, config, token_provider)
     found = asked(connection, timeout, lambda requests: Topics(requests).described(wanted))
     if not yes and not _is_agreed(found, ",".join(connection.bootstrap_servers)):
         tell("aioproducer: nothing was deleted")
         sys.exit(EXIT_FAILED)
     answer(connection, timeout, partial(_delete, wanted))
+
+
+def _connection(bootstrap_server: str | None, config: str | None, token_provider: str | None) -> ProducerConfig:
+    return connection_config(bootstrap_server, config, client_id=CLIENT_ID, token_provider=token_provider)
 
 
 async def _create(wanted: NewTopic, requests: ClusterRequests) -> int:

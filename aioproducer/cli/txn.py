@@ -1,7 +1,7 @@
 """`aioproducer txn`: list, describe and end the transactions of a cluster."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from shlex import quote
@@ -20,10 +20,11 @@ from aioproducer._admin.transactions import (
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.transaction_admin_messages import NO_TRANSACTION, PartitionProducers, TransactionDescription
 from aioproducer.cli.answering import Json, Timeout, answer, columns, say, say_json
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, connection_config, required_text
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
 from aioproducer.cli.connecting import CONNECT_TIMEOUT_S
 from aioproducer.cli.process import EXIT_FAILED, EXIT_LOST, EXIT_UNFINISHED, tell
 from aioproducer.cli.running import usage_error
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._coordinators import find_sink
@@ -45,6 +46,7 @@ def resolve(
     sink: Sink = None,
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     topic: Topic = None,
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="If rows of a decided batch are lost, let its query go on without.")
@@ -59,7 +61,11 @@ def resolve(
     3: rows of the decided batch are lost; the line names them. 4: still unfinished.
     """
     name = required_text("--sink", sink)
-    _answer(bootstrap_server, config, timeout, partial(_resolve, name, topic, accepts_loss=accept_loss))
+    answer(
+        _config(bootstrap_server, config, token_provider),
+        timeout,
+        partial(_resolve, name, topic, accepts_loss=accept_loss),
+    )
 
 
 @txn.command("reset")
@@ -67,6 +73,7 @@ def reset(
     sink: Sink = None,
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     topic: Topic = None,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
@@ -75,13 +82,14 @@ def reset(
     Exit codes as of resolve.
     """
     name = required_text("--sink", sink)
-    _answer(bootstrap_server, config, timeout, partial(_reset, name, topic))
+    answer(_config(bootstrap_server, config, token_provider), timeout, partial(_reset, name, topic))
 
 
 @txn.command("list")
 def list_transactions(
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     state: Annotated[
         list[str] | None,
         typer.Option(help="Only those in this state (Ongoing, PrepareCommit, Empty, ...); may be given again."),
@@ -123,13 +131,13 @@ def list_transactions(
         if state or hanging or len(topics) > 1:
             usage_error("--sink excludes --state and --hanging, and takes one --topic")
         of_sink = partial(_list_sink, required_text("--sink", sink), next(iter(topics), None), as_json=as_json)
-        _answer(bootstrap_server, config, timeout, of_sink)
+        answer(_config(bootstrap_server, config, token_provider), timeout, of_sink)
     elif hanging:
         patience_s = LONGEST_TRANSACTION_S if longest is None else longest
         of_hanging = partial(_list_hanging, topics or None, patience_s, as_json=as_json)
-        _answer(bootstrap_server, config, timeout, of_hanging)
+        answer(_config(bootstrap_server, config, token_provider), timeout, of_hanging)
     else:
-        _answer(bootstrap_server, config, timeout, partial(_list, states, as_json=as_json))
+        answer(_config(bootstrap_server, config, token_provider), timeout, partial(_list, states, as_json=as_json))
 
 
 @txn.command("describe")
@@ -137,6 +145,7 @@ def describe(
     transactional_id: Annotated[str, typer.Argument(help="Of the transaction.", show_default=False)],
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     as_json: Json = False,
     timeout: Timeout = CONNECT_TIMEOUT_S,
 ) -> None:
@@ -145,7 +154,7 @@ def describe(
     Exit code 0: shown. 1: it does not exist, or no answer. 2: invalid usage.
     """
     name = required_text("the transactional id", transactional_id)
-    _answer(bootstrap_server, config, timeout, partial(_describe, name, as_json=as_json))
+    answer(_config(bootstrap_server, config, token_provider), timeout, partial(_describe, name, as_json=as_json))
 
 
 @txn.command("abort")
@@ -155,6 +164,7 @@ def abort(
     ] = None,
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     topic: Annotated[str | None, typer.Option(help="Topic of a hanging transaction.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Partition of a hanging transaction.")] = None,
     start_offset: Annotated[
@@ -172,10 +182,14 @@ def abort(
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
         name = required_text("the transactional id", transactional_id)
-        _answer(bootstrap_server, config, timeout, partial(_fence, name))
+        answer(_config(bootstrap_server, config, token_provider), timeout, partial(_fence, name))
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
         name = required_text("--topic", topic)
-        _answer(bootstrap_server, config, timeout, partial(_abort_hanging, name, partition, start_offset))
+        answer(
+            _config(bootstrap_server, config, token_provider),
+            timeout,
+            partial(_abort_hanging, name, partition, start_offset),
+        )
     else:
         usage_error("give a transactional id, or all of --topic, --partition and --start-offset")
 
@@ -312,15 +326,8 @@ class UnknownStateError(ConfigurationError):
     """Brokers do not know a state."""
 
 
-def _answer(
-    bootstrap_server: str | None,
-    config_file: str | None,
-    timeout_s: float,
-    ask: Callable[[ClusterRequests], Awaitable[int]],
-) -> None:
-    """Ask, and exit with the code of the answer."""
-    config = connection_config(bootstrap_server, config_file, client_id=CLIENT_ID)
-    answer(config, timeout_s, ask)
+def _config(bootstrap_server: str | None, config_file: str | None, token_provider: str | None) -> ProducerConfig:
+    return connection_config(bootstrap_server, config_file, client_id=CLIENT_ID, token_provider=token_provider)
 
 
 def listed_lines(found: Sequence[CoordinatedTransaction]) -> Iterator[str]:

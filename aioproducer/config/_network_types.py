@@ -16,6 +16,7 @@ from aioproducer._network.routes import AddressMap, BrokerPattern
 from aioproducer._shown_values import shown
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.security._secret import is_read_later, revealed_if_there
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -39,6 +40,12 @@ def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
 def _split(given: object) -> list[str]:
     if isinstance(given, str):
         return [part.strip() for part in given.split(",") if part.strip()]
+    if isinstance(given, Mapping):
+        _refuse_type(
+            "bootstrap_servers must be a str or a sequence of str; options in a dict are "
+            "Producer(ProducerConfig.from_kafka_properties(...))",
+            given,
+        )
     if isinstance(given, bytes | bytearray | memoryview) or not isinstance(given, Sequence):
         _refuse_type("bootstrap_servers must be a str or a sequence of str", given)
     for index, server in enumerate(given):
@@ -134,6 +141,7 @@ class ProxyUrl:
         return Secret(text) if text.strip() else None
 
 
+@clears_frames
 def read_proxy(secret: Secret) -> Proxy:
     """Return the proxy that a variable or file names now, or raise ConfigurationError."""
     return _parse_proxy("proxy_url", secret.reveal().strip())

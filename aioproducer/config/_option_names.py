@@ -7,8 +7,9 @@ confluent_kafka.Producer, aiokafka.AIOKafkaProducer, kafka.KafkaProducer.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, NoReturn
+from typing import Final, NamedTuple
 
+from aioproducer.config._problems import raise_any
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 _LEVELS: Final[Mapping[str, str]] = {
@@ -25,26 +26,50 @@ def check_properties(properties: object) -> None:
         raise ConfigurationTypeError(text)
 
 
+class NamedOptions(NamedTuple):
+    """Options by their Python names, and those that mean something to other clients alone."""
+
+    options: dict[str, object]
+    ignored: dict[str, str]
+    """Name as given -> why it has no effect here."""
+
+    problems: list[ConfigurationError]
+
+
 def in_python_spelling(options: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
     """Return the options under their Python names, `linger_ms` for `linger.ms`.
 
     An option of Kafka without effect here, such as `metadata.recovery.strategy=rebootstrap`, is left out.
     """
-    result: dict[str, object] = {}
+    named = read_names(options, known, is_shared=False)
+    raise_any(named.problems)
+    return named.options
+
+
+def read_names(options: Mapping[str, object], known: Collection[str], *, is_shared: bool) -> NamedOptions:
+    """Return the options under their Python names, and all that is wrong with the names.
+
+    Args:
+        is_shared: whether other clients read them too, as a file, so that their options are ignored and not refused.
+    """
+    found = NamedOptions({}, {}, [])
     spelled: dict[str, str] = {}
+    said: dict[str, str] = {}  # reason -> the first option that was refused for it
     for given, value in options.items():
         if not isinstance(given, str):
             raise ConfigurationTypeError(f"the name of an option must be a str, not {type(given).__name__} ({given!r})")
         name = python_name(given)
-        if name not in known:
-            if is_without_effect(name, value):
-                continue
-            _refuse_name(given, known, options)
-        if name in result:
-            raise ConfigurationError(f"{name} is given twice, as {spelled[name]!r} and {given!r}", option=name)
-        result[name] = value
-        spelled[name] = given
-    return result
+        if name in known:
+            if name in found.options:
+                text = f"{name} is given twice, as {spelled[name]!r} and {given!r}"
+                found.problems.append(ConfigurationError(text, option=name))
+            found.options[name] = value
+            spelled[name] = given
+        elif is_shared and (reason := reason_to_ignore(name)) is not None:
+            found.ignored[given] = reason
+        elif not is_without_effect(name, value):
+            found.problems.append(_refusal(given, known, options=options, said=said))
+    return found
 
 
 def python_name(name: str) -> str:
@@ -57,26 +82,31 @@ def kafka_name(name: str) -> str:
     return name.replace("_", ".")
 
 
-def _refuse_name(given: str, known: Collection[str], options: Mapping[str, object]) -> NoReturn:
+def _refusal(
+    given: str, known: Collection[str], *, options: Mapping[str, object], said: dict[str, str]
+) -> ConfigurationTypeError:
     name = python_name(given)
     if name == "compression_level":
-        raise ConfigurationTypeError(f"there is no option {given!r}; use {_level_options(options)}", option=name)
+        return ConfigurationTypeError(f"there is no option {given!r}; use {_level_options(options)}", option=name)
     if name in REPLACEMENTS:
         ours, note = REPLACEMENTS[name]
         text = f"there is no option {given!r}; use {_spelled_like(given, ours)!r}{note and f', {note}'}"
-        raise ConfigurationTypeError(text, option=name)
+        return ConfigurationTypeError(text, option=name)
     from difflib import get_close_matches  # noqa: PLC0415  # only for errors
 
     reason = reason_against(name)
     # A name that only begins as others do that there are not is more likely a misspelt one that there is.
-    cutoff = 0.6 if reason is None else 0.9
-    nearest = [] if name in REASONS else get_close_matches(name.lower(), known, n=1, cutoff=cutoff)
+    cutoff = 0.6 if reason is None else _MISSPELT
+    is_named = name in REASONS or reason == _SPRING
+    nearest = [] if is_named else get_close_matches(name.lower(), known, n=1, cutoff=cutoff)
     if reason is not None and not nearest:
-        raise ConfigurationTypeError(f"aioproducer has no option {given!r}: {reason}", option=name)
+        first = said.setdefault(reason, given)
+        why = reason if first == given else f"as {first!r}"
+        return ConfigurationTypeError(f"aioproducer has no option {given!r}: {why}", option=name)
     if not nearest:
-        raise ConfigurationTypeError(f"there is no option {given!r}", option=name)
+        return ConfigurationTypeError(f"there is no option {given!r}", option=name)
     meant = _spelled_like(given, nearest[0])
-    raise ConfigurationTypeError(f"there is no option {given!r}; did you mean {meant!r}?", option=name)
+    return ConfigurationTypeError(f"there is no option {given!r}; did you mean {meant!r}?", option=name)
 
 
 def _spelled_like(given: str, name: str) -> str:
@@ -92,7 +122,7 @@ def _level_options(given: Mapping[str, object]) -> str:
 ALIASES: Final[Mapping[str, str]] = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
 """Kafka's names of options that have another name here."""
 
-_ONE_FILE: Final = "one file in PEM with the private key and then the certificates"
+_PEM_FILES: Final = "one file in PEM with the private key and then the certificates, or beside ssl_key_location"
 
 REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     # librdkafka
@@ -119,8 +149,7 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "sasl_mechanisms": ("sasl_mechanism", ""),
     "ssl_ca_location": ("ssl_truststore_location", ""),
     "ssl_ca_pem": ("ssl_truststore_certificates", ""),
-    "ssl_certificate_location": ("ssl_keystore_location", _ONE_FILE),
-    "ssl_key_location": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certificate_location": ("ssl_keystore_location", _PEM_FILES),
     "ssl_certificate_pem": ("ssl_keystore_certificate_chain", ""),
     "ssl_key_pem": ("ssl_keystore_key", ""),
     # aiokafka, kafka-python
@@ -130,8 +159,8 @@ REPLACEMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "max_batch_size": ("batch_size", ""),
     "bootstrap_timeout_ms": ("max_block_ms", ""),
     "ssl_cafile": ("ssl_truststore_location", ""),
-    "ssl_certfile": ("ssl_keystore_location", _ONE_FILE),
-    "ssl_keyfile": ("ssl_keystore_location", _ONE_FILE),
+    "ssl_certfile": ("ssl_keystore_location", _PEM_FILES),
+    "ssl_keyfile": ("ssl_key_location", ""),
     "ssl_password": ("ssl_key_password", ""),
     "ssl_check_hostname": ("ssl_endpoint_identification_algorithm", '"" for False'),
     "ssl_ciphers": ("ssl_cipher_suites", ""),
@@ -150,13 +179,28 @@ _HANDLER: Final = (
 )
 _TLS: Final = "pass ssl_context=, an ssl.SSLContext or a function that returns one, for what the ssl_ options here lack"
 _JAVA_TLS: Final = "it chooses among parts of the JVM; ssl_context, an ssl.SSLContext or a function, takes its place"
-_STATISTICS: Final = "metrics are read with Producer.statistics()"
+_METRICS: Final = "metrics are read with Producer.statistics() and Producer.metrics()"
 _ON_DELIVERY: Final = "outcomes are awaited, or given to the on_delivery of each call"
 _LOGGING: Final = 'events go to structlog or to logging.getLogger("aioproducer")'
 _VERSIONS: Final = "versions are negotiated with each broker"
 _SOCKETS: Final = "sockets are opened by the event loop"
 _UNKNOWN_TOPICS: Final = "an unknown topic is asked for again until max_block_ms is over"
 _CONSUMER: Final = "it is an option of consumers"
+_OTHERS: Final = "it is an option of Kafka Streams or of an admin client"
+_REGISTRY: Final = (
+    "it is an option of serializers with a schema registry, which are objects here: pass value_serializer=..., see "
+    "docs/how-to/use_schemas.md"
+)
+_SPRING: Final = (
+    "it is a name of Spring Boot, where Kafka's own are read here, without spring.kafka.producer.properties. before "
+    "them: bootstrap.servers, acks, linger.ms"
+)
+_OF_TOPICS: Final = (
+    "give its options to the producer; linger_ms, compression_type and delivery_timeout_ms of one topic to "
+    "producer.topic(name, value=bytes, linger_ms=...)"
+)
+_MISSPELT: Final = 0.9
+"""How close a name is to an option that is meant rather than one of another client."""
 
 REASONS: Final[Mapping[str, str]] = {
     # Kafka
@@ -167,12 +211,13 @@ REASONS: Final[Mapping[str, str]] = {
     "key_serializer_encoding": "pass key_serializer=StringSerializer(encoding)",
     "metadata_cluster_check_enable": "it is not supported in this version",
     "metadata_recovery_strategy": "the producer always bootstraps again, as Kafka's default does",
-    "metric_reporters": _STATISTICS,
-    "metrics_num_samples": "metrics are read with Producer.statistics(), which keeps totals only",
-    "metrics_recording_level": "metrics are read with Producer.statistics(), which has no levels",
-    "metrics_sample_window_ms": "metrics are read with Producer.statistics(), which keeps totals only",
+    "metric_reporters": _METRICS,
+    "metrics_recording_level": "all metrics are recorded, as with INFO",
     "sasl_client_callback_handler_class": _HANDLER,
     "sasl_kerberos_kinit_cmd": _KINIT,
+    "sasl_oauthbearer_extensions": (
+        "pass extensions={...} to the object given as sasl_token_provider, such as ClientCredentials"
+    ),
     "sasl_kerberos_min_time_before_relogin": _KINIT,
     "sasl_kerberos_ticket_renew_jitter": _KINIT,
     "sasl_kerberos_ticket_renew_window_factor": _KINIT,
@@ -199,7 +244,7 @@ REASONS: Final[Mapping[str, str]] = {
     "closesocket_cb": _SOCKETS,
     "connect_cb": "use proxy_url or address_map",
     "debug": 'set the level of logging.getLogger("aioproducer") to DEBUG',
-    "default_topic_conf": "options are the same for all topics",
+    "default_topic_conf": _OF_TOPICS,
     "delivery_report_only_error": _ON_DELIVERY,
     "dr_cb": _ON_DELIVERY,
     "dr_msg_cb": _ON_DELIVERY,
@@ -233,15 +278,15 @@ REASONS: Final[Mapping[str, str]] = {
     "socket_keepalive_enable": "keep-alive is always on",
     "socket_max_fails": "a connection is closed at its first request that times out",
     "socket_nagle_disable": "TCP_NODELAY is always set",
-    "statistics_interval_ms": _STATISTICS,
-    "stats_cb": _STATISTICS,
+    "statistics_interval_ms": _METRICS,
+    "stats_cb": _METRICS,
     "sticky_partitioning_linger_ms": "a partition is left after a batch's worth of bytes, as in Kafka",
     "throttle_cb": "throttling by brokers is applied, without a callback",
     "topic_blacklist": "only topics that records are sent to are asked for",
     "topic_metadata_refresh_fast_cnt": _UNKNOWN_TOPICS,
     "topic_metadata_refresh_sparse": "only topics that records are sent to are asked for",
     # confluent-kafka
-    "default_topic_config": "options are the same for all topics",
+    "default_topic_config": _OF_TOPICS,
     "logger": _LOGGING,
     "oauth_cb": _TOKENS,
     "on_delivery": _ON_DELIVERY,
@@ -252,7 +297,7 @@ REASONS: Final[Mapping[str, str]] = {
     "bootstrap_topics_filter": "only topics that records are sent to are asked for",
     "kafka_client": "the producer makes its own connections",
     "loop": "the producer binds to the running event loop at start",
-    "metrics_enabled": "metrics are always kept, and read with Producer.statistics()",
+    "metrics_enabled": "they are always kept, and read with Producer.statistics() and Producer.metrics()",
     "selector": _SOCKETS,
     "sock_chunk_buffer_count": _SOCKETS,
     "sock_chunk_bytes": _SOCKETS,
@@ -277,6 +322,45 @@ REASONS: Final[Mapping[str, str]] = {
     "rebalance_cb": _CONSUMER,
     "session_timeout_ms": _CONSUMER,
     "value_deserializer": _CONSUMER,
+    "internal_leave_group_on_close": _CONSUMER,
+    "internal_throw_on_fetch_stable_offset_unsupported": _CONSUMER,
+    # Kafka Streams, admin clients
+    "application_id": _OTHERS,
+    "application_server": _OTHERS,
+    "default_api_timeout_ms": _OTHERS,
+    "default_key_serde": _OTHERS,
+    "default_value_serde": _OTHERS,
+    "num_stream_threads": _OTHERS,
+    "num_standby_replicas": _OTHERS,
+    "processing_guarantee": _OTHERS,
+    "replication_factor": _OTHERS,
+    "state_dir": _OTHERS,
+    "statestore_cache_max_bytes": _OTHERS,
+    # serializers of Confluent
+    "auto_register_schemas": _REGISTRY,
+    "context_name_strategy": _REGISTRY,
+    "fail_invalid_schema": _REGISTRY,
+    "fail_unknown_properties": _REGISTRY,
+    "id_compatibility_strict": _REGISTRY,
+    "key_schema_id_serializer": _REGISTRY,
+    "key_subject_name_strategy": _REGISTRY,
+    "latest_cache_size": _REGISTRY,
+    "latest_cache_ttl_sec": _REGISTRY,
+    "latest_compatibility_strict": _REGISTRY,
+    "max_schemas_per_subject": _REGISTRY,
+    "normalize_schemas": _REGISTRY,
+    "proxy_host": _REGISTRY,
+    "proxy_port": _REGISTRY,
+    "reference_subject_name_strategy": _REGISTRY,
+    "schema_format": _REGISTRY,
+    "schema_reflection": _REGISTRY,
+    "specific_avro_reader": _REGISTRY,
+    "subject_name_strategy": _REGISTRY,
+    "use_latest_version": _REGISTRY,
+    "use_latest_with_metadata": _REGISTRY,
+    "use_schema_id": _REGISTRY,
+    "value_schema_id_serializer": _REGISTRY,
+    "value_subject_name_strategy": _REGISTRY,
 }
 """Name elsewhere -> why there is no such option here."""
 
@@ -290,13 +374,29 @@ PREFIXES: Final[Mapping[str, str]] = {
     "group_": _CONSUMER,
     "offset_": _CONSUMER,
     "share_": _CONSUMER,
+    "consumer_": _CONSUMER,
+    "main_consumer_": _CONSUMER,
+    "restore_consumer_": _CONSUMER,
+    "global_consumer_": _CONSUMER,
+    "admin_": _OTHERS,
+    "apicurio_": _REGISTRY,
+    "avro_": _REGISTRY,
+    "basic_auth_": _REGISTRY,
+    "bearer_auth_": _REGISTRY,
+    "schema_registry_": _REGISTRY,
+    "spring": _SPRING,
 }
 """Beginning of names elsewhere -> why there are no such options here."""
 
+_IGNORED: Final = frozenset({_CONSUMER, _OTHERS, _REGISTRY})
+
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "api_version_request": "true",
     "auto_include_jmx_reporter": "false",
+    "broker_address_family": "any",
     "buffer_memory_allocation_strategy": "incremental",
     "config_providers": "",
+    "enable_ssl_certificate_verification": "true",
     "key_serializer_encoding": "utf-8",
     "metadata_cluster_check_enable": "false",
     "metadata_recovery_strategy": "rebootstrap",
@@ -312,7 +412,10 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "ssl_keymanager_algorithm": "sunx509",
     "ssl_provider": "",
     "ssl_secure_random_implementation": "",
+    "socket_keepalive_enable": "true",
+    "socket_nagle_disable": "true",
     "ssl_trustmanager_algorithm": "pkix",
+    "statistics_interval_ms": "0",
     "transaction_two_phase_commit_enable": "false",
     "value_serializer_encoding": "utf-8",
 }
@@ -327,6 +430,14 @@ def is_without_effect(name: str, value: object) -> bool:
     if value is None or value in ([], ()):
         return not wanted
     return isinstance(value, str | int) and str(value).strip().lower() == wanted
+
+
+def reason_to_ignore(name: str) -> str | None:
+    """Return why an option of another client, which Java's producer would only warn about, has no effect here."""
+    reason = REASONS.get(name)
+    if reason is None:
+        reason = next((text for prefix, text in PREFIXES.items() if name.startswith(prefix)), None)
+    return reason if reason in _IGNORED else None
 
 
 def reason_against(name: str) -> str | None:

@@ -32,6 +32,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_OF_SCHEMAS = re.compile(r"(Avro|Protobuf|Json\w*|Schema\w*)Serializer\s*\Z")
 _MAX_STRING_BYTES = 32767  # a string's length is an int16 on the wire
 
 _MAX_DIGITS = 19  # of INT64_MAX
@@ -282,8 +283,9 @@ class Plugin:
     def parse(self, name: str, text: str) -> object:
         make = self.classes.get(text.strip())
         if make is None:
+            page = "; with a schema registry, see docs/how-to/use_schemas.md" if _OF_SCHEMAS.search(text) else ""
             raise ConfigurationError(
-                f"{name}={shown(text)}: a class name cannot be loaded here; pass the object: {self.allowed}",
+                f"{name}={shown(text)}: a class name cannot be loaded here; pass the object: {self.allowed}{page}",
                 option=name,
             )
         return make()

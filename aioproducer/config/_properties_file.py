@@ -26,6 +26,11 @@ class Property(NamedTuple):
 
     value: str
     line: int
+    is_utf8: bool = False
+    """Whether it has characters of UTF-8 as they are, which Java takes for others."""
+
+    def __repr__(self) -> str:
+        return f"Property(<hidden>, line {self.line})"
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, Property]:
@@ -39,21 +44,23 @@ def read_properties(path: str | PathLike[str]) -> dict[str, Property]:
         OSError: the file cannot be read.
     """
     result = {}
-    for line, text in _logical_lines(_decoded(Path(path).read_bytes())):
+    content, is_utf8 = _decoded(Path(path).read_bytes())
+    for line, text in _logical_lines(content):
         match = _KEY_AND_VALUE.fullmatch(text)
         assert match is not None  # a backslash always has a character after it
         try:
-            result[_unescaped(match[1])] = Property(_unescaped(match[2]), line)
+            result[_unescaped(match[1])] = Property(_unescaped(match[2]), line, is_utf8 and not text.isascii())
         except ValueError as error:
             raise ConfigurationError(f"{path}, line {line}: {error}") from None
     return result
 
 
-def _decoded(content: bytes) -> str:
+def _decoded(content: bytes) -> tuple[str, bool]:
+    """Return the text, and whether it is UTF-8."""
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig"), True
     except UnicodeDecodeError:
-        return content.decode("latin-1")
+        return content.decode("latin-1"), False
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, PLAIN, SCRAM, JaasConfig, parse_jaas
-from aioproducer.config._option_names import python_name
+from aioproducer.config._jaas import KERBEROS, MECHANISMS, MSK_IAM, OAUTHBEARER, PLAIN, SCRAM, JaasConfig, parse_jaas
+from aioproducer.config._token_texts import PROVIDER, extensions_of_module, options_of_module
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
 from aioproducer.security._secret import is_read_later, revealed_if_there
@@ -69,6 +69,9 @@ class _Options(Protocol):  # noqa: PLR0904  # one line per option
     def ssl_keystore_key(self) -> object: ...
 
     @property
+    def ssl_key_location(self) -> str | None: ...
+
+    @property
     def ssl_keystore_location(self) -> str | None: ...
 
     @property
@@ -114,6 +117,11 @@ def _check_stores(config: _Options) -> None:
         _refuse("ssl_keystore_key", "ssl_keystore_certificate_chain needs ssl_keystore_key, as PEM text")
     if key is not None and config.ssl_keystore_location is not None:
         _refuse("ssl_keystore_location", "ssl_keystore_location and ssl_keystore_key both give a key; leave out one")
+    if config.ssl_key_location is not None and key is not None:
+        _refuse("ssl_key_location", "ssl_key_location and ssl_keystore_key both give a key; leave out one")
+    if config.ssl_key_location is not None and config.ssl_keystore_location is None:
+        text = "ssl_key_location needs ssl_keystore_location, the PEM file with the certificate of this key"
+        _refuse("ssl_keystore_location", text)
     if config.ssl_truststore_location is not None and config.ssl_truststore_certificates is not None:
         text = "ssl_truststore_location and ssl_truststore_certificates both say whom to trust; leave out one"
         _refuse("ssl_truststore_location", text)
@@ -126,15 +134,6 @@ def _check_versions(config: _Options) -> None:
 
 
 _SCRAM: Final = "SCRAM-"
-_PROVIDER: Final = "sasl_token_provider"
-_FETCHING: Final = (
-    "sasl_oauthbearer_",
-    "sasl_login_callback_",
-    "sasl_login_class",
-    "sasl_client_callback_handler_class",
-)
-"""Beginnings of the options with which Java fetches tokens."""
-_MSK_MECHANISM: Final = "AWS_MSK_IAM"
 _IN_THE_CLEAR: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 _OF_PASSWORDS: Final = ("sasl_username", "sasl_password")
 _OF_KERBEROS: Final = ("sasl_kerberos_service_name", "sasl_kerberos_keytab", "sasl_kerberos_principal")
@@ -195,15 +194,17 @@ def credentials_of_jaas(config: _Options) -> dict[str, object]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def not_replaced(values: Mapping[str, str], options: Collection[str]) -> dict[str, str]:
-    """Return the options of a property file without those that are replaced by options given beside it."""
-    fetching = _FETCHING if _PROVIDER in options else ()
+def notes_of_jaas(config: _Options) -> tuple[str, ...]:
+    """Return a line about what of `sasl_jaas_config` the given token provider replaces.
 
-    def is_replaced(name: str, text: str) -> bool:
-        is_of_msk = name == "sasl_mechanism" and text.strip() == _MSK_MECHANISM  # its login module says OAUTHBEARER
-        return name in options or name.startswith(fetching) or (bool(fetching) and is_of_msk)
-
-    return {name: text for name, text in values.items() if not is_replaced(python_name(name), text)}
+    Raises:
+        ConfigurationError: both say something, and not the same; or brokers could not read an extension.
+    """
+    jaas, provider = jaas_of(config), config.sasl_token_provider
+    if jaas is None or provider is None or jaas.module not in {OAUTHBEARER, MSK_IAM}:
+        return ()
+    extensions_of_module(jaas)
+    return tuple(options_of_module(jaas, provider))
 
 
 def check_sasl(config: _Options) -> None:
@@ -255,7 +256,7 @@ def _refuse_without_sasl(config: _Options, name: str) -> NoReturn:
 
 
 def _check_kerberos(config: _Options) -> None:
-    _refuse_given(config, (*_OF_PASSWORDS, _PROVIDER), "is not for GSSAPI, which takes a ticket or a keytab")
+    _refuse_given(config, (*_OF_PASSWORDS, PROVIDER), "is not for GSSAPI, which takes a ticket or a keytab")
     service = config.sasl_kerberos_service_name
     if not service:
         _refuse(

@@ -81,7 +81,7 @@ class FileName(_OptionalText):
         if isinstance(path, bytes) or not path:
             refuse_value(name, value, "a path in text, not empty")
         if "-----BEGIN" in path:  # not shown: it may be a key
-            inline = "ssl_keystore_key" if "keystore" in name else "ssl_truststore_certificates"
+            inline = "ssl_truststore_certificates" if "truststore" in name else "ssl_keystore_key"
             raise ConfigurationError(f"{name} takes the name of a file; PEM text is given as {inline}", option=name)
         return path
 

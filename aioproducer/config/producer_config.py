@@ -3,22 +3,23 @@
 The reference page in the docs is made from the texts under the fields.
 """
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from itertools import count
 from os import PathLike
-from typing import Annotated, ClassVar, Final, Self, Unpack, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Self, Unpack, cast, get_type_hints
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._network.addresses import place_text
 from aioproducer._network.proxy import Proxy
 from aioproducer._network.routes import AddressMap, BrokerPattern
+from aioproducer._shown_values import in_any_state
 from aioproducer.config import _rules as rules
+from aioproducer.config import _text_options as texts
 from aioproducer.config._network_types import AddressMapOption, AllowedBrokers, ProxyUrl, parse_bootstrap_servers
-from aioproducer.config._option_names import check_properties, in_python_spelling, python_name
+from aioproducer.config._option_names import in_python_spelling, python_name
 from aioproducer.config._option_types import (
     INT64_MAX,
     INTERCEPTORS,
@@ -35,11 +36,10 @@ from aioproducer.config._option_types import (
     OptionKind,
     Plugin,
     TransactionalId,
-    ignores_keys,
     serializer_option,
 )
 from aioproducer.config._properties_file import read_properties
-from aioproducer.config._security_rules import check_sasl, check_security, credentials_of_jaas, not_replaced
+from aioproducer.config._security_rules import check_sasl, check_security, credentials_of_jaas, notes_of_jaas
 from aioproducer.config._security_types import (
     FileName,
     NameCheck,
@@ -61,6 +61,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.interceptors import ProducerInterceptor, check_interceptors
 from aioproducer.partitioners import Partitioner, check_partitioner
 from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._cleared_frames import clears_frames_of
 from aioproducer.security._tokens import check_token_provider
 from aioproducer.serializers import SerializerArgument
 
@@ -68,10 +69,8 @@ _PROVIDER = "an object with async def token()"
 _AS_THEY_ARE: Final = object()
 _DNS_LOOKUPS: Final = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
-_OF_THE_BUILD: Final = {"AIOPRODUCER_CHECKED", "AIOPRODUCER_OPTIMISE", "AIOPRODUCER_SANITIZED"}
-"""Environment variables that say how native modules are compiled."""
 
-
+@clears_frames_of("__init__", "of", "from_kafka_properties", "from_properties_file", "from_environment", "replace")
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ProducerConfig(Presets):
     """The configuration of one producer: checked, complete, immutable.
@@ -95,7 +94,7 @@ class ProducerConfig(Presets):
 
     client_id: Annotated[str, ClientId()] = ""
     """The producer's name in logs, metrics, and the brokers' logs and quotas.
-    Empty: each producer takes the next of `producer-1`, `producer-2`, ..."""
+    Empty: `producer-1`, `producer-2`, ... When it starts, `{pid}` becomes the process id: `"orders-{pid}"`."""
 
     key_serializer: Annotated[SerializerArgument | None, serializer_option("key_serializer")] = None
     """Turns keys into bytes. Without one, keys must be bytes. A null key stays null."""
@@ -139,22 +138,19 @@ class ProducerConfig(Presets):
     """Called with every record before it is sent, and with its outcome."""
 
     acks: Annotated[int, Acks()] = rules.ACKS_ALL
-    """How many brokers must have a record before it counts as delivered:
-    `"all"` (or -1) those in sync, 1 the leader alone, 0 none: then it is known only
-    that the record was written to the socket."""
+    """How many brokers must have a record before it counts as delivered: `"all"` (or -1) those in sync, 1 the leader
+    alone, 0 none: then it is known only that the record was written to the socket."""
 
     enable_idempotence: Annotated[bool, BoolOption()] = True
-    """Resend without duplicates and without changing the order.
-    Switched off, with a line in the log, when `acks` is not `"all"` or `retries` is 0, as in Kafka;
-    asked for together with one of those, it is an error."""
+    """Resend without duplicates and without changing the order. Switched off, with a line in the log, when `acks` is
+    not `"all"` or `retries` is 0, as in Kafka; asked for together with one of those, it is an error."""
 
     retries: Annotated[int, IntOption(0)] = 2**31 - 1
     """How often a batch is sent again. Leave it: `delivery_timeout_ms` is the better bound."""
 
     max_in_flight_requests_per_connection: Annotated[int, IntOption(1)] = 5
-    """Produce requests to one broker that are not answered yet. At most 5 with idempotence:
-    a broker remembers five batches of each partition. A question about metadata does not wait behind them,
-    so there may be one request more on a connection."""
+    """Produce requests to one broker that are not answered yet. At most 5 with idempotence: a broker remembers five
+    batches of each partition. A request for metadata does not wait behind them, so there may be one more."""
 
     linger_ms: Annotated[int, IntOption(0, INT64_MAX)] = 5
     """How long a batch waits for more records, in ms. An awaited record does not wait:
@@ -199,16 +195,14 @@ class ProducerConfig(Presets):
 
     delivery_timeout_ms: Annotated[int, IntOption(1)] = 120_000
     """How long a record may take from the call to its acknowledgement, retries included, in ms.
-    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka.
-    The largest value is long enough for any linger."""
+    At least `linger_ms` + `request_timeout_ms`; not given, it grows to that, as in Kafka."""
 
     request_timeout_ms: Annotated[int, IntOption(1)] = 30_000
     """How long a broker may take to answer a request, in ms.
     Then its connection is closed, and its unanswered requests are sent again."""
 
     close_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 30_000
-    """How long leaving `async with` waits for what is not delivered yet, in ms.
-    Not an option of Kafka, where it is an argument of `close`."""
+    """How long leaving `async with` waits for what is not delivered yet, in ms. Not an option of Kafka."""
 
     exit_flush_timeout_ms: Annotated[int, IntOption(0, INT64_MAX)] = 1_000
     """How long the end of the program, or of a `multiprocessing` child, waits for the records of a `BlockingProducer`
@@ -235,8 +229,7 @@ class ProducerConfig(Presets):
     """The longest such time, in ms. Not given, it is at least `socket_connection_setup_timeout_ms`."""
 
     connections_max_idle_ms: Annotated[int, IntOption(1, INT64_MAX)] = 540_000
-    """The time after which an unused connection is closed, in ms.
-    Below the brokers' own ten minutes, so that ours is the end that closes."""
+    """The time after which an unused connection is closed, in ms; below the brokers' own ten minutes."""
 
     send_buffer_bytes: Annotated[int, IntOption(-1)] = 131_072
     """The socket's send buffer, in bytes; -1 leaves it to the operating system."""
@@ -272,8 +265,12 @@ class ProducerConfig(Presets):
     """Instead of a file: the certificates to trust, as PEM text."""
 
     ssl_keystore_location: Annotated[str | None, FileName()] = None
-    """The file with this client's private key and certificate, for brokers that want one: PEM (the key, then the
-    certificate and its intermediates, in one file), PKCS12 or JKS."""
+    """The file with this client's certificate, for brokers that want one: PEM (the certificate and its intermediates,
+    and the private key unless that is in `ssl_key_location`), PKCS12 or JKS."""
+
+    ssl_key_location: Annotated[str | None, FileName()] = None
+    """The PEM file with the private key, if it is a file of its own, such as `tls.key` beside `tls.crt`. Loaded again
+    when it changes, as all files. Not an option of Kafka; librdkafka's `ssl.key.location`."""
 
     ssl_keystore_type: Annotated[str | None, StoreType()] = None
     """The type of that file. It need not be given, and does not matter: the bytes of the file tell."""
@@ -367,15 +364,13 @@ class ProducerConfig(Presets):
     """How long a token provider may take to read, in ms."""
 
     sasl_login_retry_backoff_ms: Annotated[int, IntOption(0, INT64_MAX)] = 100
-    """The wait before a token is fetched again after a failure, or because brokers refuse it, in ms. Grows as
-    `retry_backoff_ms` does."""
+    """The wait in ms before a token is fetched again: after a failure, or if refused. Grows as `retry_backoff_ms`."""
 
     sasl_login_retry_backoff_max_ms: Annotated[int, IntOption(0, INT64_MAX)] = 10_000
     """The longest such wait, in ms; also the longest between two connections while a broker refuses the credentials."""
 
     allow_plaintext_credentials: Annotated[bool, BoolOption()] = False
-    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, where everyone on the way can read password or token.
-    Not an option of Kafka."""
+    """Allow PLAIN and OAUTHBEARER over `SASL_PLAINTEXT`, readable by all on the way. Not an option of Kafka."""
 
     client_dns_lookup: Annotated[str, EnumOption(_DNS_LOOKUPS)] = _DNS_LOOKUPS[0]
     """The names that are connected to. All addresses of a name are tried, of both families, each started 250 ms after
@@ -384,9 +379,9 @@ class ProducerConfig(Presets):
 
     proxy_url: Annotated[Proxy | Secret | None, ProxyUrl()] = None
     """A proxy for all connections: `"socks5h://user:password@host:1080"`, whose names the proxy resolves, `socks5://`,
-    whose names are resolved here, or `http://`, which is asked with CONNECT. Special characters in user and password
-    are written as in `%40`. May be a `Secret`; that of a variable or file is read for each connection. The password is
-    shown nowhere. Not an option of Kafka."""
+    whose names are resolved here, or `http://`, which is asked with CONNECT. Also for the token endpoint of
+    `ClientCredentials` and `JwtBearer`. Special characters in user and password are written as in `%40`. A `Secret` of
+    a variable or file is read for each connection. The password is shown nowhere. Not an option of Kafka."""
 
     address_map: Annotated[AddressMap | None, AddressMapOption()] = None
     """Addresses to connect to instead of those that brokers advertise, for port forwards and NAT:
@@ -399,14 +394,19 @@ class ProducerConfig(Presets):
     `"10.0.0.*:9092"`; with none, all are allowed. Bootstrap servers always are. Not an option of Kafka."""
 
     enable_metrics_push: Annotated[bool, BoolOption()] = False
-    """Push metrics to a broker that asks for them (KIP-714): those that the cluster's operators have subscribed to, as
-    `client-metrics` resources say. Needs the extra `telemetry`. Kafka's default is true. Here it is off, since
-    metrics name topics to people who do not run the application, and since a broker answers a connection's requests in
-    order: records wait behind a push that its plug-in is slow to take."""
+    """Push metrics to a broker that asks for them (KIP-714), as the cluster's `client-metrics` resources say. Needs the
+    extra `telemetry`. Kafka's default is true. Here it is off, since metrics name topics to people who do not run the
+    application, and since records wait behind a push that a broker's plug-in is slow to take."""
+
+    metrics_num_samples: Annotated[int, IntOption(1)] = 2
+    """How many sample windows Kafka's `-avg`, `-max` and `-rate` metrics are of: by default, the last minute."""
+
+    metrics_sample_window_ms: Annotated[int, IntOption(1)] = 30_000
+    """Length of one sample window, in ms."""
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
-    Of two live producers with the same name the older is fenced: give each worker its own, `"billing-1"`.
+    Of two live ones the older is fenced: give each worker its own, by a variable perhaps: `"billing-{WORKER}"`.
     Brokers with authorization want Write and Describe on it."""
 
     transaction_timeout_ms: Annotated[int, IntOption(1)] = 60_000
@@ -422,23 +422,26 @@ class ProducerConfig(Presets):
     adjustments: tuple[rules.Adjustment, ...] = field(init=False, compare=False)
     """Values that follow from other options, each with the reason."""
 
+    notes: tuple[str, ...] = field(init=False, compare=False)
+    """What a property file or JAAS text says that is not used, or read differently from Java; logged at start."""
+
     _client_numbers: ClassVar = count(1)  # as Kafka's: one series for the process
 
     def __init__(self, *, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> None:
         named = in_python_spelling(options, option_kinds())
-        bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        self._put("bootstrap", bootstrap)
-        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in bootstrap))
-        for name, kind in option_kinds().items():
-            self._put(name, kind.accept(name, named[name]) if name in named else option_defaults()[name])
-            if name in named and getattr(kind, "is_secret", False):
-                named[name] = getattr(self, name)  # no repr shows it
+        self._put("bootstrap", parse_bootstrap_servers(bootstrap_servers))
+        self._put("bootstrap_servers", tuple(place_text(host, port) for host, port in self.bootstrap))
+        for name, value in texts.accept_all(option_kinds(), named, option_defaults()).items():
+            self._put(name, value)
+            if name in named and getattr(option_kinds()[name], "is_secret", False):
+                named[name] = value  # no repr shows it
         self._put("given", named)
         if self.max_waiting_bytes < 0:
             self._put("max_waiting_bytes", self.buffer_memory // 4)
         self._put("adjustments", tuple(self._adjust()))
         for name, value in credentials_of_jaas(self).items():
             self._put(name, value)
+        self._put("notes", notes_of_jaas(self))
         rules.check_rules(self)
         check_security(self, option_defaults())
         check_sasl(self)
@@ -459,24 +462,14 @@ class ProducerConfig(Presets):
 
         Args:
             properties: names in either spelling; texts are read as Kafka reads them, other values are taken as they
-                are. Kafka's serializers and partitioners may be given by the names of their Java classes.
+                are. Kafka's serializers and partitioners may be given by the names of their Java classes. Options of
+                consumers and of schema registries are ignored, and named in `notes`.
 
         Raises:
             ConfigurationError: as the constructor; also a text that cannot be read, or an option in both spellings.
             ConfigurationTypeError: as the constructor; also no mapping, and no `bootstrap.servers`.
         """
-        check_properties(properties)
-        named = in_python_spelling(properties, {"bootstrap_servers", *option_kinds()})
-        if "bootstrap_servers" not in named:
-            raise ConfigurationTypeError("bootstrap.servers is missing", option="bootstrap_servers")
-        bootstrap_servers = named.pop("bootstrap_servers")
-        parsed = {
-            name: option_kinds()[name].parse(name, value) if isinstance(value, str) else value
-            for name, value in named.items()
-        }
-        if ignores_keys(named.get("partitioner")):
-            parsed["partitioner_ignore_keys"] = True
-        return cls(bootstrap_servers=bootstrap_servers, **cast("ProducerOptions", parsed))
+        return cls._of_texts(properties)
 
     @classmethod
     def from_properties_file(cls, path: str | PathLike[str], **options: Unpack[ProducerOptions]) -> Self:
@@ -491,18 +484,20 @@ class ProducerConfig(Presets):
                 provider over the options with which Java fetches tokens.
 
         Raises:
-            ConfigurationError: as `from_kafka_properties`; says in which line.
+            ConfigurationError: as `from_kafka_properties`; says in which lines.
             ConfigurationTypeError: likewise.
             OSError: the file cannot be read.
         """
         properties = read_properties(path)
         try:
-            values = not_replaced({name: found.value for name, found in properties.items()}, options)
-            return cls.from_kafka_properties({**values, **options})
+            beside = in_python_spelling(options, option_kinds())
+            left = {name: found.value for name, found in properties.items() if python_name(name) not in beside}
+            config = cls._of_texts({**left, **beside})
         except ConfigurationError as error:
-            lines = [found.line for name, found in properties.items() if python_name(name) == error.option]
-            where = f"{path}, line {max(lines)}" if lines else f"{path}"
-            raise type(error)(f"{where}: {error}", option=error.option) from error
+            refused = texts.in_file(error, path, properties)
+            raise refused from error
+        config._put("notes", (*config.notes, *texts.notes_of_file(path, properties)))
+        return config
 
     @classmethod
     def from_environment(cls, prefix: str = "AIOPRODUCER_") -> Self:
@@ -517,13 +512,18 @@ class ProducerConfig(Presets):
         """
         if not isinstance(prefix, str) or not prefix:
             raise ConfigurationTypeError(f"prefix must be text, and not empty, not {prefix!r}")
-        named = {name: text for name, text in os.environ.items() if name.startswith(prefix)}
-        options = {name.removeprefix(prefix).lower(): text for name, text in named.items() if name not in _OF_THE_BUILD}
         try:
-            return cls.from_kafka_properties(options)
+            return cls._of_texts(texts.options_of_variables(prefix), is_shared=False)
         except ConfigurationError as error:
-            variable = f"{prefix}{(error.option or '...').upper()}"
-            raise type(error)(f"{variable}: {error}", option=error.option) from error
+            refused = texts.in_environment(error, prefix)
+            raise refused from error
+
+    @classmethod
+    def _of_texts(cls, properties: Mapping[str, object], *, is_shared: bool = True) -> Self:
+        read = texts.read_options(properties, option_kinds(), is_shared=is_shared)
+        config = cls(**cast("Any", read.options))
+        config._put("notes", (*read.notes, *config.notes))
+        return config
 
     @classmethod
     def _preset(cls, preset: ProducerOptions, bootstrap_servers: object, options: ProducerOptions) -> Self:
@@ -534,9 +534,8 @@ class ProducerConfig(Presets):
     def json_schema(cls) -> dict[str, object]:
         """Return a JSON Schema (draft 2020-12) of the documents that `from_kafka_properties` takes.
 
-        It has the names in Python's spelling, types, ranges, defaults and texts of the options, and marks secrets as
-        `writeOnly`. Options that only Python objects can be, such as `ssl_context`, are not in it; how options go
-        together is checked by the constructor alone.
+        It has names in Python's spelling, types, ranges, defaults and texts, and marks secrets as `writeOnly`. It lacks
+        options that only Python objects can be, such as `ssl_context`, and the rules of options that go together.
         """
         from aioproducer.config._json_schema import schema_of  # noqa: PLC0415  # rarely used
 
@@ -554,20 +553,22 @@ class ProducerConfig(Presets):
         """
         changed = {**self.given, **in_python_spelling(options, option_kinds())}
         servers = self.bootstrap_servers if bootstrap_servers is _AS_THEY_ARE else bootstrap_servers
-        return type(self)(bootstrap_servers=servers, **cast("ProducerOptions", changed))
+        config = type(self)(bootstrap_servers=servers, **cast("ProducerOptions", changed))
+        config._put("notes", tuple(dict.fromkeys((*self.notes, *config.notes))))
+        return config
 
     @property
     def times_transactions_out_early(self) -> bool:
         """Whether brokers are told, on purpose, to abort transactions before their records are given up."""
-        was_given = {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys()
-        return (
-            self.transactional_id is not None and was_given and self.transaction_timeout_ms < self.delivery_timeout_ms
-        )
+        if self.transactional_id is None or not {"transaction_timeout_ms", "delivery_timeout_ms"} <= self.given.keys():
+            return False
+        return self.transaction_timeout_ms < self.delivery_timeout_ms
 
     def name_client(self) -> str:
         """Return `client_id`, or the next number of the process's series: `producer-1`."""
         return self.client_id or f"producer-{next(self._client_numbers)}"
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show what was given; the rest are defaults."""
         options = "".join(f", {name}={value!r}" for name, value in self.given.items())

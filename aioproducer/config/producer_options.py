@@ -11,6 +11,7 @@ from aioproducer.config._security_types import PasswordArgument, TlsContextArgum
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.security import Secret, TokenProvider
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.serializers import SerializerArgument
 
 
@@ -72,6 +73,7 @@ class ProducerOptions(TypedDict, total=False):
     ssl_truststore_password: PasswordArgument | None
     ssl_truststore_certificates: str | None
     ssl_keystore_location: str | PathLike[str] | None
+    ssl_key_location: str | PathLike[str] | None
     ssl_keystore_type: str | None
     ssl_keystore_password: PasswordArgument | None
     ssl_keystore_key: PasswordArgument | None
@@ -104,6 +106,8 @@ class ProducerOptions(TypedDict, total=False):
     address_map: Mapping[str, str] | Callable[[str], str | None] | None
     allowed_brokers: str | Sequence[str] | None
     enable_metrics_push: bool
+    metrics_num_samples: int
+    metrics_sample_window_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
 
@@ -135,6 +139,7 @@ class Presets:
     __slots__ = ()
 
     @classmethod
+    @clears_frames
     def low_latency(cls, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration whose records leave at once, also those that no one awaits.
 
@@ -148,15 +153,18 @@ class Presets:
         return cls._preset(LOW_LATENCY, bootstrap_servers, options)
 
     @classmethod
+    @clears_frames
     def throughput(cls, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration with few, large, compressed batches; arguments and errors as `low_latency`."""
         return cls._preset(THROUGHPUT, bootstrap_servers, options)
 
     @classmethod
+    @clears_frames
     def durable(cls, bootstrap_servers: object, **options: Unpack[ProducerOptions]) -> Self:
         """Return a configuration that rides out long outages; arguments and errors as `low_latency`.
 
-        Records are given up after 15 minutes, not two, and `acks` other than `"all"` is an error.
+        Records are given up after 15 minutes, not two, and `acks` other than `"all"` is an error. What waits must fit
+        into `buffer_memory`, which is the default's: 32 MiB, about 160 seconds of 200 records of 1 kB per second.
         """
         return cls._preset(DURABLE, bootstrap_servers, options)
 

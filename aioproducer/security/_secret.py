@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import os
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
+from aioproducer._shown_values import in_any_state
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._cleared_frames import clears_frames
 
 _HIDDEN: Final = "<hidden>"
 _TEXT: Final = "text"
 _ENV: Final = "environment variable"
 _FILE: Final = "file"
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.ESTALE})
 
 
 class Secret:
@@ -33,6 +37,7 @@ class Secret:
     _source: str
     _value: str  # the text, or the name of the variable or file
 
+    @clears_frames
     def __init__(self, text: str) -> None:
         """Keep the text."""
         if not isinstance(text, str):
@@ -40,6 +45,7 @@ class Secret:
         self._source, self._value = _TEXT, text
 
     @classmethod
+    @clears_frames
     def from_env(cls, name: str) -> Self:
         """Return the secret that an environment variable holds whenever it is needed.
 
@@ -49,6 +55,7 @@ class Secret:
         return cls._of(_ENV, name)
 
     @classmethod
+    @clears_frames
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Return the secret that a file holds whenever it is needed: UTF-8, without the line break at its end.
 
@@ -65,6 +72,7 @@ class Secret:
         secret._source, secret._value = source, value  # noqa: SLF001  # its own class
         return secret
 
+    @clears_frames
     def reveal(self) -> str:
         """Return the text.
 
@@ -88,7 +96,8 @@ class Secret:
             content = Path(self._value).read_bytes()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ConfigurationError(f"the file {self._value!r} of a Secret cannot be read: {reason}") from None
+            text = f"the file {self._value!r} of a Secret cannot be read: {reason}"
+            raise ConfigurationError(text, retriable=is_passing(error)) from None
         try:
             text = content.decode()
         except UnicodeDecodeError:
@@ -96,6 +105,7 @@ class Secret:
             raise ConfigurationError(f"the file {self._value!r} of a Secret is not UTF-8") from None
         return text.removesuffix("\n").removesuffix("\r")
 
+    @in_any_state
     def __repr__(self) -> str:
         """Return where the secret comes from, never what it is."""
         return f"Secret({_HIDDEN})" if self._source == _TEXT else f"Secret({_HIDDEN}, {self._source} {self._value!r})"
@@ -142,6 +152,11 @@ class Secret:
     def __getstate__(self) -> NoReturn:
         """Refuse: `vars` and other ways to copy an object's state would show the text."""
         raise TypeError("a Secret has no state to show")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the system refused a file for a reason that may be over soon; a file that is missing is for good."""
+    return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def revealed_if_there(secret: Secret) -> str | None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._secret import is_passing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, PKCS12KeyAndCertificates
@@ -52,10 +53,10 @@ class Origin(NamedTuple):
         return self.option if self.path is None else f"{self.option}={self.path!r}"
 
 
-def refuse(origin: Origin, why: str, *, option: str | None = None) -> NoReturn:
+def refuse(origin: Origin, why: str, *, option: str | None = None, retriable: bool = False) -> NoReturn:
     """Raise for a store that cannot be used; `option` is the one to change, if it is not that of the store."""
     # Never with a cause: what libraries say may hold a part of the store.
-    raise ConfigurationError(f"{origin}: {why}", option=option or origin.option) from None
+    raise ConfigurationError(f"{origin}: {why}", option=option or origin.option, retriable=retriable) from None
 
 
 _LARGEST: Final = 64 * 1024 * 1024
@@ -103,6 +104,7 @@ class KeyStore:
     certificate_chain: str | None  # PEM text
     password: str | None
     key_password: str | None
+    key_location: str | None = None  # PEM, for certificates in PEM
 
     @property
     def is_given(self) -> bool:
@@ -127,6 +129,8 @@ class KeyStore:
             return KeyEntry(key=entry.key, password=entry.password, chain=chain)
         content = _read_file(origin)
         kind = _kind_of(content, origin)
+        if self.key_location is not None:
+            return self._with_key_file(content, Origin("ssl_key_location", self.key_location), key_option)
         if kind == "PEM":
             # Java takes no store password for PEM; as the key's it can only be meant well.
             password = self.password if self.key_password is None else self.key_password
@@ -137,11 +141,43 @@ class KeyStore:
         password = self.key_password if self.password is None else self.password
         return _pkcs12_key(content, password, origin, option=store_option)
 
+    def _with_key_file(self, content: bytes, key_origin: Origin, password_option: str) -> KeyEntry:
+        origin = self.origin
+        kind = _kind_of(content, origin)
+        if kind != "PEM":
+            refuse(origin, f"it is {kind}, with a key of its own: leave out ssl_key_location", option=key_origin.option)
+        key = _read_file(key_origin)
+        if _kind_of(key, key_origin) != "PEM":
+            refuse(key_origin, "it is not PEM, as a key in a file of its own must be")
+        password = self.password if self.key_password is None else self.key_password
+        entry = _pem_key(_text(key), password, key_origin, password_option=password_option)
+        return KeyEntry(key=entry.key, password=entry.password, chain=_pem_certificates(_text(content), origin))
+
+
+_CERTIFICATE: Final = ("a certificate", "openssl x509 -inform DER -in FILE -out FILE.pem")
+_KEY: Final = ("a private key", "openssl pkey -inform DER -in FILE -out FILE.pem")
+_PKCS7: Final = ("a list of certificates (PKCS7)", "openssl pkcs7 -inform DER -in FILE -print_certs -out FILE.pem")
+_OTHER_DER: Final = {
+    b"\x30": _CERTIFICATE,
+    b"\x02\x01\x00": _KEY,
+    b"\x02\x01\x01": _KEY,  # of an elliptic curve
+    b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02": _PKCS7,
+}
+"""Beginning of the content of the outermost element -> what it is, and what converts it; PKCS12 has version 3."""
+
+
+def _other_der(content: bytes) -> tuple[str, str] | None:
+    size = content[1] if len(content) > 1 else 0
+    inner = content[2 + (size & 0x7F if size & 0x80 else 0) :]
+    return next((what for beginning, what in _OTHER_DER.items() if inner.startswith(beginning)), None)
+
 
 def _kind_of(content: bytes, origin: Origin) -> str:
     if not content:
         refuse(origin, "the file is empty")
     kind = "JKS" if content.startswith(_JKS_MAGIC) else "PKCS12" if content.startswith(_DER) else "PEM"
+    if kind == "PKCS12" and (what := _other_der(content)):
+        refuse(origin, f"it is {what[0]} in DER, and must be PEM or PKCS12: convert it with {what[1]}")
     if kind == "PEM" and b"-----BEGIN " not in content:
         refuse(origin, f"it is neither PEM nor PKCS12 nor JKS: it begins with {content[:4].hex(' ')}")
     return kind
@@ -169,7 +205,8 @@ def _read_file(origin: Origin) -> bytes:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
         number = error.errno if isinstance(error, OSError) else None
-        refuse(origin, _REASONS.get(number or 0, f"it cannot be read: {getattr(error, 'strerror', None) or error}"))
+        why = _REASONS.get(number or 0, f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+        refuse(origin, why, retriable=is_passing(error))
 
 
 _REASONS: Final = {
@@ -216,7 +253,8 @@ def _pem_key(text: str, password: str | None, origin: Origin, *, password_option
     blocks = list(_pem_blocks(text))
     keys = [block for block in blocks if block.is_key]
     if not keys:
-        refuse(origin, f"it has no private key: it holds {_pem_contents(blocks)}")
+        hint = "; give the key's file as ssl_key_location" if origin.option == "ssl_keystore_location" else ""
+        refuse(origin, f"it has no private key: it holds {_pem_contents(blocks)}{hint}")
     if len(keys) > 1:
         refuse(origin, f"it has {len(keys)} private keys, and must have one")
     key = keys[0]

@@ -6,8 +6,11 @@ Source: RFC 6749 (client credentials), RFC 7523 (jwt-bearer); KIP-768, KIP-1139.
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import json
+import os
+import re
 import ssl
 import time
 import urllib.parse
@@ -15,24 +18,30 @@ import uuid
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer._protocol.cluster_text import printable
+from aioproducer._protocol.sent_secrets import SentSecrets
+from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import ConfigurationError, TokenError
+from aioproducer.security._cleared_frames import clears_frames
+from aioproducer.security._https import LOOPBACK, HttpsConnection, OpenSocket
 from aioproducer.security._secret import Secret
+from aioproducer.security._signing_key import signing_key
 from aioproducer.security._tokens import Token
 
 if TYPE_CHECKING:
-    import os
     from types import ModuleType
 
 
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _LARGEST_ANSWER: Final = 1024 * 1024
 _OK: Final = 200
+_BUSY: Final = frozenset({408, 425, 429})
+_BUSY_WORDS: Final = frozenset({"temporarily_unavailable", "server_error"})  # RFC 6749, 4.1.2.1
 _TIMEOUT_S: Final = 10.0
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_MOST_NAMES: Final = 10
 _LONGEST_LIFETIME_S: Final = 10 * 365 * 86_400
 
 
@@ -53,6 +62,7 @@ class ClientCredentials:
         ConfigurationError: the URL is not allowed, or a value is empty.
     """
 
+    @clears_frames
     def __init__(  # noqa: PLR0913  # all by name but the first
         self,
         url: str,
@@ -74,6 +84,11 @@ class ClientCredentials:
         self._fields = {"grant_type": "client_credentials", **({"scope": scope} if scope else {}), **(parameters or {})}
         self._extensions = dict(extensions or {})
 
+    @property
+    def _text_arguments(self) -> Mapping[str, str]:
+        given = {"url": self._endpoint.url, "client_id": self._client_id, "scope": self._fields.get("scope", "")}
+        return given | _named_extensions(self._extensions)
+
     async def token(self) -> Token:
         """Fetch a token, in a thread.
 
@@ -82,12 +97,18 @@ class ClientCredentials:
         """
         return await run_in_thread(self._fetch, "aioproducer-token")
 
+    def _through(self, open_socket: OpenSocket) -> Self:
+        routed = copy.copy(self)
+        vars(routed).update(_endpoint=self._endpoint.through(open_socket))
+        return routed
+
     def _fetch(self) -> Token:
         secret = self._secret.reveal()
         quoted = f"{urllib.parse.quote_plus(self._client_id)}:{urllib.parse.quote_plus(secret)}"  # RFC 6749, 2.3.1
         authorization = f"Basic {base64.b64encode(quoted.encode()).decode()}"
         return self._endpoint.ask(self._fields, self._extensions, {"Authorization": authorization})
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show where tokens come from, and for whom."""
         return f"ClientCredentials({self._endpoint.url!r}, client_id={self._client_id!r})"
@@ -114,6 +135,7 @@ class JwtBearer:
         ConfigurationError: the URL is not allowed, a value is invalid, or PyJWT is missing.
     """
 
+    @clears_frames
     def __init__(  # noqa: PLR0913  # all by name but the first
         self,
         url: str,
@@ -144,6 +166,11 @@ class JwtBearer:
         self._fields = {"grant_type": _JWT_BEARER, **({"scope": scope} if scope else {})}
         self._extensions = dict(extensions or {})
 
+    @property
+    def _text_arguments(self) -> Mapping[str, str]:
+        given = {"url": self._endpoint.url, "scope": self._fields.get("scope", "")}
+        return given | _named_extensions(self._extensions)
+
     async def token(self) -> Token:
         """Sign an assertion and fetch a token for it, in a thread.
 
@@ -152,68 +179,87 @@ class JwtBearer:
         """
         return await run_in_thread(self._fetch, "aioproducer-token")
 
+    def _through(self, open_socket: OpenSocket) -> Self:
+        routed = copy.copy(self)
+        vars(routed).update(_endpoint=self._endpoint.through(open_socket))
+        return routed
+
     def _fetch(self) -> Token:
         return self._endpoint.ask({**self._fields, "assertion": self._assertion()}, self._extensions, {})
 
     def _assertion(self) -> str:
         now = int(_wall_clock())
         claims = {**self._claims, "iat": now, "nbf": now - 60, "exp": now + 300, "jti": str(uuid.uuid4())}
+        key = signing_key(self._key_file, self._key_password, self._algorithm)
         try:
-            key: object = self._key_file.read_bytes()
-            if self._key_password is not None:
-                key = _decrypted(self._key_file.read_bytes(), self._key_password.reveal())
             return str(self._jwt.encode(claims, key, algorithm=self._algorithm, headers=self._headers or None))
-        except OSError as error:
-            raise TokenError(f"the private key {str(self._key_file)!r} cannot be read: {error.strerror}") from None
         except Exception as error:  # noqa: BLE001  # of PyJWT and cryptography
             # Without the cause, whose frames hold the key.
             text = f"the private key {str(self._key_file)!r} cannot sign with {self._algorithm}: {type(error).__name__}"
-            raise TokenError(text) from None
+            raise TokenError(text, retriable=False) from None
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show where tokens come from, and for whom."""
         return f"JwtBearer({self._endpoint.url!r}, subject={self._claims['sub']!r})"
 
 
+def _named_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
+    return {f"extension_{name}": value for name, value in extensions.items()}
+
+
 class _Endpoint:
     """A token endpoint."""
 
+    _open_socket: OpenSocket | None = None
+
     def __init__(self, url: str, ssl_context: ssl.SSLContext | None, timeout_s: float) -> None:
-        self.url = url
         self._parts = _checked_url(url)
+        self.url: str = shown_url(url)
+        """The URL as it is shown."""
         self._ssl_context = ssl_context
         self._timeout_s = timeout_s
 
+    def through(self, open_socket: OpenSocket) -> Self:
+        """Return the same endpoint, connected to by a function."""
+        routed = copy.copy(self)
+        vars(routed).update(_open_socket=open_socket)
+        return routed
+
     def ask(self, fields: Mapping[str, str], extensions: Mapping[str, str], headers: Mapping[str, str]) -> Token:
         asked_at = _wall_clock()
-        status, content = self._post(urllib.parse.urlencode(fields).encode(), headers)
+        sent = _sent(fields, headers, self._parts.query)
+        status, content = self._post(urllib.parse.urlencode(fields).encode(), headers, sent)
         answer = _json_object(content)
         if status != _OK:
-            words = [answer[key] for key in ("error", "error_description") if key in answer]
-            said = "".join(f", {printable(str(word))}" for word in words)
             hint = " (redirects are not followed)" if status // 100 == 3 else ""  # noqa: PLR2004
-            raise TokenError(f"the token endpoint {self.url} answered {status}{said}{hint}")
-        value, lifetime_s = answer.get("access_token"), answer.get("expires_in")
+            is_busy = status in _BUSY or status // 100 == 5 or answer.get("error") in _BUSY_WORDS  # noqa: PLR2004
+            text = f"the token endpoint {self.url} answered {status}{_said(answer, content, sent)}{hint}"
+            raise TokenError(text, retriable=is_busy)
+        value = answer.get("access_token")
         if not isinstance(value, str) or not value:
-            raise TokenError(f"the token endpoint {self.url} answered without an access_token")
-        is_number = isinstance(lifetime_s, int | float) and not isinstance(lifetime_s, bool)
-        is_sensible = is_number and 0 < float(str(lifetime_s)) <= _LONGEST_LIFETIME_S
-        expires_at = asked_at + float(str(lifetime_s)) if is_sensible else None
-        return Token(value=value, expires_at=expires_at, extensions=extensions)
+            why = _without_token(answer, content, sent)
+            text = f"the token endpoint {self.url} answered without an access_token: {why}"
+            raise TokenError(text, retriable=False)
+        lifetime_s = _lifetime_s(answer.get("expires_in"))
+        return Token(
+            value=value, expires_at=None if lifetime_s is None else asked_at + lifetime_s, extensions=extensions
+        )
 
-    def _post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    def _post(self, body: bytes, headers: Mapping[str, str], sent: SentSecrets) -> tuple[int, bytes]:
         connection = self._connection()
         path = urllib.parse.urlunsplit(("", "", self._parts.path or "/", self._parts.query, ""))
-        sent = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **headers}
+        all_headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **headers}
         deadline = time.monotonic() + 2 * self._timeout_s
         try:
-            connection.request("POST", path, body, sent)
+            connection.request("POST", path, body, all_headers)
             with connection.getresponse() as response:
                 return response.status, self._read(response, deadline)
         except TimeoutError:
-            raise TokenError(f"the token endpoint {self.url} has not answered in time") from None
+            raise TokenError(f"the token endpoint {self.url} has not answered in time", retriable=True) from None
         except (OSError, http.client.HTTPException) as error:
-            raise TokenError(f"the token endpoint {self.url} cannot be asked: {_reason(error)}") from None
+            text = f"the token endpoint {self.url} cannot be asked: {_reason(error, sent)}"
+            raise TokenError(text, retriable=not isinstance(error, ssl.SSLCertVerificationError)) from None
         finally:
             connection.close()
 
@@ -222,9 +268,10 @@ class _Endpoint:
         while piece := response.read1(_LARGEST_ANSWER):
             content += piece
             if len(content) > _LARGEST_ANSWER:
-                raise TokenError(f"the token endpoint {self.url} answered more than {_LARGEST_ANSWER} bytes")
+                text = f"the token endpoint {self.url} answered more than {_LARGEST_ANSWER} bytes"
+                raise TokenError(text, retriable=False)
             if time.monotonic() > deadline:
-                raise TokenError(f"the token endpoint {self.url} has not ended its answer in time")
+                raise TokenError(f"the token endpoint {self.url} has not ended its answer in time", retriable=True)
         return content
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -232,7 +279,7 @@ class _Endpoint:
         if self._parts.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
         context = self._ssl_context or ssl.create_default_context()
-        return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
+        return HttpsConnection(host, port, timeout_s=self._timeout_s, context=context, open_socket=self._open_socket)
 
 
 def _checked_url(url: str) -> urllib.parse.SplitResult:
@@ -240,15 +287,29 @@ def _checked_url(url: str) -> urllib.parse.SplitResult:
         parts = urllib.parse.urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise ConfigurationError(f"{url!r} is not a URL: {error}") from None
+        raise ConfigurationError(f"{shown_url(url)!r} is not a URL: {error}") from None
     if parts.username is not None or parts.password is not None:
         raise ConfigurationError("the URL of a token endpoint must have no user or password")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigurationError(f"the URL of a token endpoint must begin with https://, not {url!r}")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        text = f"{url!r} would send the secret in the clear: use https:// (http:// is for this machine alone)"
+        raise ConfigurationError(f"the URL of a token endpoint must begin with https://, not {shown_url(url)!r}")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        text = (
+            f"{shown_url(url)!r} would send the secret in the clear: use https:// (http:// is for this machine alone)"
+        )
         raise ConfigurationError(text)
     return parts
+
+
+_SECRET_PARAMETER: Final = re.compile(r"(?i)([?&][^=&]*(?:secret|passw|token|key|code|assertion|sig)[^=&]*=)[^&]*")
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without user, password, and what in its query may be a secret."""
+    place, mark, query = url.partition("?")
+    start, slashes, rest = place.rpartition("//")
+    host, slash, path = rest.partition("/")
+    shown_query = _SECRET_PARAMETER.sub(r"\1<hidden>", mark + query)
+    return f"{start}{slashes}{host.rpartition('@')[2]}{slash}{path}{shown_query}"
 
 
 def _json_object(content: bytes) -> Mapping[str, object]:
@@ -259,10 +320,65 @@ def _json_object(content: bytes) -> Mapping[str, object]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, sent: SentSecrets) -> str:
     if isinstance(error, OSError) and error.strerror:
         return printable(error.strerror)
-    return f"{type(error).__name__}: {printable(str(error))}".removesuffix(": ")
+    return f"{type(error).__name__}: {sent.shown(str(error))}".removesuffix(": ")
+
+
+_SHOWN_FIELDS: Final = frozenset({"audience", "client_id", "grant_type", "resource", "scope"})
+
+
+def _sent(fields: Mapping[str, str], headers: Mapping[str, str], query: str) -> SentSecrets:
+    """Return what is hidden in the words of the endpoint."""
+    sent = SentSecrets()
+    parameters = [*fields.items(), *urllib.parse.parse_qsl(query)]
+    for value in [*headers.values(), *(value for name, value in parameters if name not in _SHOWN_FIELDS)]:
+        scheme, _, credentials = value.rpartition(" ")
+        sent.add(credentials)
+        if scheme == "Basic":
+            decoded = base64.b64decode(credentials)
+            sent.add_encoded(decoded)
+            quoted = decoded.decode().partition(":")[2]
+            sent.add(quoted)
+            sent.add(urllib.parse.unquote_plus(quoted))
+    return sent
+
+
+def _said(answer: Mapping[str, object], content: bytes, sent: SentSecrets) -> str:
+    """Return what an answer that refuses says, behind its status."""
+    words = [answer[key] for key in ("error", "error_description") if key in answer]
+    if not words and _is_html(content):
+        return ", with a page of HTML"
+    return "".join(f", {sent.shown(str(word))}" for word in words)
+
+
+def _without_token(answer: Mapping[str, object], content: bytes, sent: SentSecrets) -> str:
+    """Return what an answer has instead of a token."""
+    if "error" in answer:
+        return _said(answer, content, sent).removeprefix(", ")
+    if "access_token" in answer:
+        return "it is empty, or not text"
+    if answer:
+        return f"it has only {', '.join(sent.shown(str(name), 40) for name in list(answer)[:_MOST_NAMES])}"
+    if _is_html(content):
+        return "it is a page of HTML, as of a login or a proxy; is the URL that of the token endpoint?"
+    return "it is not a JSON object; is the URL that of the token endpoint?" if content.strip() else "it is empty"
+
+
+def _is_html(content: bytes) -> bool:
+    return content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<"
+
+
+def _lifetime_s(expires_in: object) -> float | None:
+    """Return `expires_in` in seconds; some identity providers write it as text."""
+    if isinstance(expires_in, bool) or not isinstance(expires_in, int | float | str):
+        return None
+    try:
+        lifetime_s = float(expires_in)
+    except (ValueError, OverflowError):
+        return None
+    return lifetime_s if 0 < lifetime_s <= _LONGEST_LIFETIME_S else None
 
 
 def _wall_clock() -> float:
@@ -275,12 +391,6 @@ def _pyjwt() -> ModuleType:
     except ImportError:
         text = "JwtBearer needs PyJWT, which is not installed: pip install 'aioproducer[oauth]'"
         raise ConfigurationError(text) from None
-
-
-def _decrypted(pem: bytes, password: str) -> object:
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415  # comes with PyJWT
-
-    return load_pem_private_key(pem, password.encode())
 
 
 class MskIam:
@@ -299,6 +409,7 @@ class MskIam:
         ConfigurationError: the signer is not installed, or a value does not fit.
     """
 
+    @clears_frames
     def __init__(
         self, region: str, *, profile: str = "", role_arn: str = "", role_session_name: str = "aioproducer"
     ) -> None:
@@ -310,6 +421,11 @@ class MskIam:
         self._signer = _signer()
         self._region, self._profile = region, profile
         self._role_arn, self._role_session_name = role_arn, role_session_name
+
+    @property
+    def _text_arguments(self) -> Mapping[str, str]:
+        given = {"profile": self._profile, "role_arn": self._role_arn}
+        return given | ({"role_session_name": self._role_session_name} if self._role_arn else {})
 
     async def token(self) -> Token:
         """Sign a token, in a thread: AWS's library may ask a server for credentials.
@@ -330,16 +446,32 @@ class MskIam:
                 answer = make.generate_auth_token_from_profile(self._region, self._profile)
             else:
                 answer = make.generate_auth_token(self._region)
-        except Exception as error:
-            said = f"{type(error).__name__}: {printable(str(error))}"
-            raise TokenError(f"AWS gives no credentials for MSK: {said}") from error
+        except Exception as error:  # noqa: BLE001  # of AWS's libraries
+            # Without the cause, which may quote what was signed.
+            is_refused = type(error).__name__ == "ClientError"  # of botocore: AWS has answered, and refuses
+            text = f"AWS gives no credentials for MSK: {_of_aws(error)}"
+            raise TokenError(text, retriable=not is_refused) from None
         value, expires_at_ms = answer
         return Token(value=value, expires_at=expires_at_ms / 1000)
 
+    @in_any_state
     def __repr__(self) -> str:
         """Show for which cluster and role tokens are."""
         role = f", role_arn={self._role_arn!r}" if self._role_arn else ""
         return f"MskIam({self._region!r}{role})"
+
+
+def _of_aws(error: Exception) -> str:
+    # The signer does not look whether it has found any.
+    if isinstance(error, AttributeError) or type(error).__name__ == "NoCredentialsError":
+        return (
+            "none are found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give this machine, "
+            "container or pod a role"
+        )
+    sent = SentSecrets()
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        sent.add(os.environ.get(name, ""))
+    return f"{type(error).__name__}: {sent.shown(str(error))}"
 
 
 def _signer() -> ModuleType:

@@ -37,7 +37,6 @@ from aioproducer._shown_values import how_to_create
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import TXN_OFFSET_COMMIT_V1
 from aioproducer._transactions.states import FIRST_V2
-from aioproducer.config import ProducerConfig
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproducer.spark._commit import ENDED, FENCED, OpenedTransaction, Preparation, SinkCommit
@@ -335,7 +334,7 @@ async def _topics_with_offsets(requests: ClusterRequests, group: str) -> Collect
 
 
 def _connected(options: SinkOptions) -> ClusterRequests:
-    config = ProducerConfig.from_kafka_properties(options.kafka)
+    config = options.producer_config()
     access = cluster_access(config)
     return ClusterRequests(config.bootstrap, REQUEST_TIMEOUT_S, client_id="aioproducer-spark", access=access)
 

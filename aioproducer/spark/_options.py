@@ -9,14 +9,16 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import kafka_name, python_name
+from aioproducer.config._option_names import in_python_spelling, kafka_name, python_name
 from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import check_readable
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.spark._decision_record import SinkIds
 from aioproducer.spark._offsets import EARLIEST, OffsetsChoice
 from aioproducer.spark._record_parts import RowShape
@@ -35,6 +37,8 @@ FIRST_ANSWER_TIMEOUT_S: Final = 10.0
 """How long the driver waits for any broker to answer, before any task."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 COMMIT_TIMEOUT_MS: Final = 300_000
+
+NOTHING_PROVIDED: Final[Mapping[str, object]] = MappingProxyType({})
 
 NOT_SETTABLE: Final = {
     "key.serializer": "keys are the bytes, or the UTF-8, of the column",
@@ -181,17 +185,24 @@ class SinkOptions:
     report: str | None
     input: RowShape | None = None
     """Columns of the row groups that the rows name, which the tasks of `aioproducer load` read."""
+    provided: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Kafka's properties that are objects, of a load in this process."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
+    @clears_frames
+    def parse(cls, given: Mapping[str, str], *, provided: Mapping[str, object] = NOTHING_PROVIDED) -> "SinkOptions":
         """Return the options of a write.
+
+        Args:
+            given: by Spark or the command.
+            provided: Kafka's properties that are objects.
 
         Raises:
             ConfigurationError: an option is unknown, wrong, or missing beside another.
         """
         reader = OptionReader(given)
         options = cls(
-            kafka=sink_properties(reader.take_prefixed(KAFKA_PREFIX)),
+            kafka=sink_properties(reader.take_prefixed(KAFKA_PREFIX), provided),
             topic=reader.take("topic", text, None),
             exactly_once=reader.take("exactlyOnce", boolean, default=False),
             sink_id=reader.take("sinkId", text, None),
@@ -206,6 +217,7 @@ class SinkOptions:
             skips_oversize=reader.take("onOversize", one_of("fail", "skip"), "fail") == "skip",
             report=reader.take("report", text, None),
             input=row_shape(reader),
+            provided=provided,
         )
         reader.take("includeHeaders", boolean, default=False)  # Spark's sink accepts it too; the column decides
         reader.check_all_taken(KAFKA_PREFIX, HEADER_PREFIX)
@@ -239,7 +251,7 @@ class SinkOptions:
     def _check_transactional(self) -> None:
         """Raise a ConfigurationError if the producer has no transactions with these properties, as `kafka.acks=1`."""
         try:
-            ProducerConfig.from_kafka_properties(self.task_properties("any"))
+            self.producer_config("any")
         except ConfigurationError as error:
             if error.option == "transaction_timeout_ms":
                 text = _in_kafkas_spelling(str(error)).removeprefix("kafka.transaction.timeout.ms ")
@@ -260,6 +272,10 @@ class SinkOptions:
             return dict(self.kafka)
         timeout = str(self.transaction_timeout_ms)
         return {**self.kafka, "transactional.id": transactional_id, "transaction.timeout.ms": timeout}
+
+    def producer_config(self, transactional_id: str | None = None) -> ProducerConfig:
+        """Return the configuration of a task's producer; with an id, of one that has a transaction."""
+        return ProducerConfig.from_kafka_properties({**self.task_properties(transactional_id), **self.provided})
 
     @property
     def topic_of_decision(self) -> str:
@@ -293,7 +309,7 @@ def row_shape(reader: OptionReader) -> RowShape | None:
     return shape if is_splits else None
 
 
-def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
+def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object]) -> dict[str, str]:
     """Return Kafka's properties of a task's producer, checked.
 
     Raises:
@@ -313,7 +329,8 @@ def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
             )
     complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
     try:
-        ProducerConfig.from_kafka_properties(complete)
+        in_python_spelling(complete, {"bootstrap_servers", *option_kinds()})  # what a file may have is refused here
+        ProducerConfig.from_kafka_properties({**complete, **provided})
     except ConfigurationError as error:
         raise _of_data_source(error, complete) from None
     return complete
@@ -383,6 +400,7 @@ class SourceOptions:
     includes_headers: bool
 
     @classmethod
+    @clears_frames
     def parse(cls, given: Mapping[str, str], *, is_stream: bool | None) -> "SourceOptions":
         """Return the options of a read; a stream begins at the latest offset unless told otherwise, as Spark's own.
 

@@ -25,7 +25,6 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from aioproducer import Producer
 from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer._transactions.prepared import PreparedTransaction
-from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
 from aioproducer.records import TopicPartition
 from aioproducer.spark._options import SinkOptions
@@ -100,7 +99,7 @@ class TaskSender:
         first = next(filled, None)
         if first is None:
             return TaskCounts(), None
-        producer = Producer(ProducerConfig.from_kafka_properties(self.options.task_properties(transactional_id)))
+        producer = Producer(self.options.producer_config(transactional_id))
         uvloop = {"loop_factory": installed_uvloop()}
         with (
             start_blocking_portal(backend_options=uvloop) as portal,

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from aioproducer._shown_values import in_any_state
+
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -59,6 +61,7 @@ class CertificateAuthority:
         self._issuer = issuer
         self._rsa = rsa
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<CertificateAuthority {self.name!r}>"
 

@@ -1,6 +1,6 @@
 """Security of a test cluster, embedded or real: who may log in, for how long, and the certificates of its listeners."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -90,6 +90,10 @@ class ClusterSecurity:
 
     signer: TokenSigner = field(default_factory=TokenSigner)
     """Signs the tokens that the listener SIGNED takes."""
+
+    check_token: Callable[[str, Mapping[str, str]], str | None] | None = None
+    """Of the embedded cluster: says whose a token of OAUTHBEARER with these SASL extensions is, or None to refuse it,
+    as the broker of a cloud does that has tokens of its own kind. Takes the place of both kinds above."""
 
     broker_certificate: Certificate | None = None
     """The brokers' certificate at the start; one of `authority` for the names of this machine if there is none."""

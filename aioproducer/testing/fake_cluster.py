@@ -24,6 +24,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+from aioproducer._shown_values import in_any_state
 from aioproducer.testing.cluster_driver import ClusterDriver
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.fake_broker.broker import Broker
@@ -211,7 +212,7 @@ class FakeCluster(AnyFakeCluster):
         topics: partitions by name, created at the start.
         profile: the release of Kafka to look like: 4.4.0, 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
         ports: one for each broker; otherwise the system chooses.
-        clock: wall-clock time in ms, for timestamps.
+        clock: wall-clock time in ms, for timestamps and the times of tokens; read each time. By default the machine's.
         security: listeners with TLS and SASL beside the plaintext one; `client_options` has what they ask for.
         options: `FakeClusterOptions`.
 
@@ -252,6 +253,7 @@ class FakeCluster(AnyFakeCluster):
         self._host = "127.0.0.1"
         self._driver: ClusterDriver | None = None
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<FakeCluster of {self._nodes}, Kafka {self._settings.profile.name}, {self._state()}>"
 
@@ -306,7 +308,11 @@ class FakeCluster(AnyFakeCluster):
             raise RuntimeError("this cluster was started already")
         load_message_classes()
         loop = asyncio.get_running_loop()
-        settings = dataclasses.replace(self._settings, wall_clock_at_zero_ms=self._clock() - loop.time() * 1000)
+        settings = dataclasses.replace(
+            self._settings,
+            # Read each time: in virtual time the loop's clock and the one that tokens are made by run apart.
+            wall_clock=lambda now: self._clock() - (loop.time() - now) * 1000,
+        )
 
         def wake() -> None:
             driver.wake_soon()
@@ -441,6 +447,7 @@ class ThreadedFakeCluster(AnyFakeCluster):
         self._portal: BlockingPortal | None = None
         self._exits = ExitStack()
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"{repr(self._cluster)[:-1]}, in a thread>"
 

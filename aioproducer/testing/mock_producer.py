@@ -23,6 +23,7 @@ from aioproducer._producer.wiring import PartClasses
 from aioproducer._transactions.verdicts import fenced_error
 from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.records import check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.testing._mock_parts import (
     MockAccumulator,
     MockClient,
@@ -70,6 +71,7 @@ class MockProducer(Producer):  # noqa: PLR0904  # what a test may ask
         ConfigurationError: as `Producer`.
     """
 
+    @clears_frames
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str] | ProducerConfig = "mock:9092",

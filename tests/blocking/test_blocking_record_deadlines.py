@@ -136,6 +136,32 @@ def test_record_ends_at_its_deadline_while_the_queue_is_held_up(
     assert len(told) == 1
 
 
+def test_each_record_of_a_held_up_queue_ends_at_its_own_deadline(
+    held_up: BlockingProducer, cluster: ClusterElsewhere
+) -> None:
+    """Also one behind a record that was overdue before it, and one whose deadline is nearer than the one in front."""
+    ended: list[str] = []
+    all_ended = threading.Event()
+
+    def enqueue(name: str, deadline: float) -> None:
+        def tell(_: object, error: KafkaError | None) -> None:
+            assert isinstance(error, DeliveryTimeoutError)
+            ended.append(name)
+            if len(ended) == 4:
+                all_ended.set()
+
+        held_up.enqueue("orders", name.encode(), partition=0, deadline=deadline, on_delivery=tell)
+
+    for name, deadline in (("second", 0.6), ("first", 0.1), ("third", 1.2), ("fourth", 1.8)):
+        enqueue(name, deadline)
+    assert all_ended.wait(60)
+
+    assert ended == ["first", "second", "third", "fourth"]
+    go_on(cluster)
+    held_up.flush()
+    assert cluster.values() == [b"1", b"2", b"3", b"4"]
+
+
 def test_overdue_record_of_a_delayed_queue_fails_the_commit(
     cluster: ClusterElsewhere,
 ) -> None:

@@ -1,11 +1,15 @@
 """Arguments that commands share: `--config FILE`, servers of the environment, text that is not ASCII or no text."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from aioproducer.cli.arguments import LOCAL, SERVERS_VARIABLE, FileProperties, connection_config
+from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import refused, run
 from tests.fakes.proxies import working_proxy
@@ -23,6 +27,30 @@ linger.ms=7
 @pytest.fixture(autouse=True)
 def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SERVERS_VARIABLE, raising=False)
+
+
+def commands_of(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each command of Click and its options, also those of groups."""
+    for each, below in getattr(command, "commands", {}).items():
+        yield from commands_of(below, f"{name} {each}".strip())
+    yield name, {option for parameter in command.params for option in parameter.opts}
+
+
+def test_every_command_with_a_file_takes_a_token_provider() -> None:
+    """A file alone cannot authenticate with OAUTHBEARER."""
+    found = dict(commands_of(get_command(command_line(["--help"])), ""))
+    with_file = {name for name, options in found.items() if "--config" in options}
+
+    assert {"produce", "load", "tail", "diagnose", "txn list"} <= with_file
+    assert with_file == {name for name, options in found.items() if "--token-provider" in options}
+
+
+def test_provider_that_cannot_be_had_is_a_usage_error() -> None:
+    for command in (["produce", "t"], ["tail", "t"], ["txn", "list"], ["diagnose"], ["load", "x", "--topic", "t"]):
+        ended = refused(*command, "--token-provider", "no_such_tokens:given")
+
+        assert ended.code == 2
+        assert "--token-provider: the token provider 'no_such_tokens:given': " in ended.errors[0]
 
 
 def file_of(folder: Path, text: str) -> str:
@@ -207,3 +235,40 @@ async def test_id_is_read_and_shown_without_a_locale() -> None:
         ended = await run("txn", "describe", "\xfc", "-b", cluster.bootstrap_servers, environment=NO_LOCALE)
 
     assert (ended.code, ended.output, ended.errors) == (1, "", ["there is no transactional id '\xfc'"])
+
+
+OF_A_TEAM = (
+    "bootstrap.servers={servers}\nsession.timeout.ms=45000\nlingr.ms=5\nschema.registry.url=https://r\n"
+    "message.timeout.ms=1\nkey.serializer=com.example.Avro\n"
+)
+
+
+@pytest.mark.slow
+def test_tail_tells_what_a_producer_would_refuse(tmp_path: Path) -> None:
+    path = file_of(tmp_path, OF_A_TEAM.format(servers="f:1"))
+    ended = refused("tail", "t", "--config", path, "-b", "127.0.0.1:1")
+
+    told = [line for line in ended.errors if line.startswith("a producer would refuse this: ")]
+    assert [re.findall(r"line \d", line) for line in told] == [["line 3"], ["line 5"], ["line 6"]]
+    assert "did you mean 'linger.ms'" in told[0]
+
+
+@pytest.mark.slow
+def test_diagnose_shows_what_a_producer_would_refuse(tmp_path: Path) -> None:
+    path = file_of(tmp_path, OF_A_TEAM.format(servers="127.0.0.1:1"))
+    ended = refused("diagnose", "--config", path, "--timeout", "0.1")
+
+    assert ended.output.startswith(f"{path}\n")
+    for text in ("line 3: there is no option 'lingr.ms'; did you mean 'linger.ms'?", "line 5: ", "line 6: "):
+        assert text in ended.output
+
+
+@pytest.mark.slow
+def test_produce_names_what_it_ignores_in_one_line(tmp_path: Path) -> None:
+    text = "bootstrap.servers=f:1\nsession.timeout.ms=45000\nschema.registry.url=https://r\nmax.block.ms=1\n"
+    ended = refused("produce", "t", "/dev/null", "--config", file_of(tmp_path, text))
+
+    (told,) = [line for line in ended.errors if line.startswith("not used here: ")]
+    assert "session.timeout.ms: it is an option of consumers" in told
+    assert "schema.registry.url: it is an option of serializers with a schema registry" in told
+    assert "docs/how-to/use_schemas.md" in told

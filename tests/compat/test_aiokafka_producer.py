@@ -13,7 +13,7 @@ from aiokafka import errors
 
 from aioproducer import RecordMetadata, SerializationError, TopicPartition
 from aioproducer.compat import AIOKafkaProducer
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.compat.aiokafka_programs import producer_of
 from tests.fakes.wrong_servers import dead_port
 from tests.produced import produce_requests, values
@@ -30,6 +30,35 @@ async def test_send_is_queued_and_its_future_is_delivered(producer: AIOKafkaProd
     assert metadata == RecordMetadata("orders", 1, TopicPartition("orders", 1), 0, 5_000, 0, 0)
     (found,) = one_broker.records("orders", 1)
     assert (found.key, found.value, found.timestamp, list(found.headers)) == (b"key", b"value", 5_000, [("h", b"1")])
+
+
+async def test_header_without_a_value_is_kept(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
+    headers = [("h", None), ("h", b""), ("h", b"1")]
+    await (await producer.send("orders", b"1", partition=1, headers=headers))
+    await producer.send_and_wait("orders", b"2", partition=1, headers=headers)
+    batch = producer.create_batch()
+    batch.append(timestamp=None, key=None, value=b"3", headers=headers)
+    await (await producer.send_batch(batch, "orders", partition=1))
+
+    assert [list(record.headers) for record in one_broker.records("orders", 1)] == [headers] * 3
+
+
+async def test_flush_during_stop_returns_with_it(one_broker: FakeCluster) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=one_broker.bootstrap_servers)
+    await producer.start()
+    one_broker.faults.stall(Where(api=ApiKey.PRODUCE))
+    future = await producer.send("orders", b"v")
+    stopping = asyncio.ensure_future(producer.stop())
+    await asyncio.sleep(0)
+    flushing = asyncio.ensure_future(producer.flush())
+    await asyncio.wait([flushing], timeout=0.1)
+    was_pending = not flushing.done()
+    one_broker.faults.clear()
+    await asyncio.gather(stopping, flushing)
+
+    assert was_pending
+    assert future.done()
+    assert values(one_broker, "orders") == [b"v"]
 
 
 async def test_send_and_wait_is_delivered(producer: AIOKafkaProducer) -> None:

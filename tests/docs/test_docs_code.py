@@ -1,9 +1,10 @@
 """Every Python block in the README and the documentation runs, on the embedded cluster, and passes `mypy --strict`.
 
-The blocks of a page run in order and share their names, with `await` on top as in `python -m asyncio`;
-`localhost:9092` is the embedded cluster, `localhost:8081` a schema registry. What a reader need not see stands as a
-block in an HTML comment: the data a page assumes, and assertions. A page of docs/reference/ is no program: there the
-public names are known already. Tutorials are whole programs with their output, and have tests of their own.
+The blocks of a page run in order and share their names, with `await` on top as in `python -m asyncio`: what a page
+shows runs with what it shows above. A block in an HTML comment sets variables of the environment, writes files, and
+checks what the blocks have done; the names that it defines are not known to them. A page of docs/reference/ is no
+program: there the public names are known already. Tutorials are whole programs with their output, and have tests of
+their own.
 """
 
 import ast
@@ -12,7 +13,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -22,19 +23,16 @@ import pytest
 
 import aioproducer
 from aioproducer.testing import FakeCluster
-from tests.docs.code_blocks import CLOUDS, PAGES, ROOT, code_blocks, is_tutorial, page_name
+from tests.docs.code_blocks import CLOUDS, PAGES, ROOT, CodeBlock, code_blocks, is_tutorial, page_name
 from tests.fakes.schema_registry import FakeSchemaRegistry
 
 
-def compiled_blocks(page: Path, bootstrap_servers: str, registry: str) -> list[CodeType]:
-    compiled = []
-    for above, code in code_blocks(page):
-        text = "\n" * above + code.replace("localhost:9092", bootstrap_servers).replace(
-            "http://localhost:8081", registry
-        )
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        compiled.append(compile(text, page_name(page), "exec", flags=flags, dont_inherit=True))
-    return compiled
+def compiled(page: Path, block: CodeBlock, addresses: Mapping[str, str]) -> CodeType:
+    code = block.code
+    for shown, real in addresses.items():
+        code = code.replace(shown, real)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    return compile("\n" * block.above + code, page_name(page), "exec", flags=flags, dont_inherit=True)
 
 
 @contextmanager
@@ -46,12 +44,15 @@ def module_of(page: Path) -> Iterator[dict[str, object]]:
     del sys.modules[module.__name__]
 
 
-def run_page(page: Path, bootstrap_servers: str, registry: str) -> None:
+def run_page(page: Path, addresses: Mapping[str, str]) -> None:
+    """Run the blocks; those that are not shown look at the names of the others, and have their own besides."""
     with module_of(page) as names, asyncio.Runner() as runner:
         if "reference" in page.parts:
             names |= {name: getattr(aioproducer, name) for name in aioproducer.__all__}
-        for block in compiled_blocks(page, bootstrap_servers, registry):
-            running = eval(block, names)
+        unseen: dict[str, object] = {}
+        for block in code_blocks(page):
+            unseen |= names
+            running = eval(compiled(page, block, addresses), names if block.is_shown else unseen)
             if running is not None:
                 runner.run(cast("Coroutine[object, object, None]", running))
 
@@ -64,7 +65,12 @@ async def test_code_of_a_page_runs(
     monkeypatch.chdir(tmp_path)  # pages write files
     monkeypatch.syspath_prepend(CLOUDS)
     async with FakeSchemaRegistry() as registry:
-        await asyncio.to_thread(run_page, page, cluster.bootstrap_servers, registry.url)
+        addresses = {
+            "localhost:9092": cluster.bootstrap_servers,
+            "localhost:19092": cluster.bootstrap_servers.partition(",")[0],  # a port forward to it
+            "http://localhost:8081": registry.url,
+        }
+        await asyncio.to_thread(run_page, page, addresses)
 
 
 MYPY = [
@@ -80,21 +86,22 @@ PAGE = "async def page() -> None:\n"
 """The blocks of a page share their names and have `await` on top; no block begins on the first lines of a page."""
 
 
-def written_to(folder: Path, name: str, blocks: list[tuple[int, str]], *, front: str = "") -> None:
+def written_to(folder: Path, name: str, blocks: list[CodeBlock], *, front: str = "") -> None:
     lines = front.splitlines()
-    for above, code in blocks:
-        lines += [""] * (above - len(lines))
-        lines += (textwrap.indent(code, "    ") if front else code).splitlines()
+    for block in blocks:
+        lines += [""] * (block.above - len(lines))
+        lines += (textwrap.indent(block.code, "    ") if front else block.code).splitlines()
     (folder / f"{name}.py").write_text("\n".join([*lines, "    ..." if front else "", ""]), "utf-8")
 
 
 def write_page(folder: Path, page: Path) -> None:
     name = page_name(page).removesuffix(".md").replace("/", "__")
+    shown = [block for block in code_blocks(page) if block.is_shown]
     if is_tutorial(page):
-        for block in code_blocks(page):
-            written_to(folder, f"{name}__{block[0]}", [block])
+        for block in shown:
+            written_to(folder, f"{name}__{block.above}", [block])
     else:
-        written_to(folder, name, code_blocks(page), front=NAMES if "reference" in page.parts else PAGE)
+        written_to(folder, name, shown, front=NAMES if "reference" in page.parts else PAGE)
 
 
 @pytest.mark.slow

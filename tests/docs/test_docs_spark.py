@@ -1,4 +1,7 @@
-"""The blocks of the documentation that need Spark run, on the embedded cluster and in one session."""
+"""The blocks of the documentation that need Spark run, on the embedded cluster and in one session.
+
+As in test_docs_code.py, what a page shows runs with what it shows above.
+"""
 
 import importlib.util
 import os
@@ -42,6 +45,11 @@ def test_spark_code_of_a_page_runs(page: Path, session: "SparkSession") -> None:
     topics = {"flights": 2, "enriched": 2, "delays": 2}
     names: dict[str, object] = {"__name__": page.stem, "spark": session}
     with FakeCluster.in_thread(1, topics=topics) as cluster:
-        for above, code in code_blocks(page, of_spark=True):
-            text = "\n" * above + code.replace("localhost:9092", cluster.bootstrap_servers)
-            exec(compile(text, page_name(page), "exec", dont_inherit=True), names)
+        unseen: dict[str, object] = {}
+        for block in code_blocks(page, of_spark=True):
+            text = "\n" * block.above + block.code.replace("localhost:9092", cluster.bootstrap_servers)
+            unseen |= names
+            exec(
+                compile(text, page_name(page), "exec", dont_inherit=True),
+                names if block.is_shown else unseen,
+            )

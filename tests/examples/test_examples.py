@@ -86,7 +86,7 @@ def service(bootstrap_servers: str, **options: int) -> FastAPI:
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://orders")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
 
 async def test_service_answers_when_the_record_is_delivered(cluster: FakeCluster) -> None:

@@ -18,7 +18,7 @@ class StartFailedError(Exception):
 
 
 def client_of(app: App) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")  # type: ignore[arg-type]
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")  # type: ignore[arg-type]
 
 
 @asynccontextmanager

@@ -320,7 +320,7 @@ class PlainPreparation:
         self.refusals: list[str] = []
         self.cluster: Cluster = cluster_of((1, 1))
 
-    def refused(self, topic: str, _partition: object, _headers: object, error: Exception) -> None:
+    def refused(self, topic: str, _partition: object, _on_delivery: object, error: Exception) -> None:
         self.refusals.append(f"{topic}: {type(error).__name__}")
 
     def dropped(self, topic: str, _timestamp: object, _on_delivery: object) -> Delivery:

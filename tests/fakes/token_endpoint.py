@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -19,8 +20,10 @@ class Endpoint(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing when a client has had enough."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
         self.answer: Answer = granted()
         self.drips_s = 0.0
         self.heard: list[tuple[str, dict[str, str], dict[str, list[str]]]] = []
@@ -59,8 +62,8 @@ def granted(**fields: object) -> Answer:
 
 
 @contextlib.contextmanager
-def token_endpoint() -> Iterator[Endpoint]:
-    server = Endpoint()
+def token_endpoint(tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
+    server = Endpoint(tls)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

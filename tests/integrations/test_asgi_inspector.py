@@ -3,12 +3,12 @@
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from aioproducer import BlockingProducer, Producer, UndeliveredError, Waiting, WaitReason
+from aioproducer import BlockingProducer, KafkaError, Producer, UndeliveredError, Waiting, WaitReason
 from aioproducer.integrations.asgi import inspector
 from aioproducer.integrations.asgi._inspector import PARTITIONS, Inspector, document_of
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
@@ -64,6 +64,36 @@ async def test_state_has_totals_nodes_and_what_waits(cluster: FakeCluster) -> No
         ("orders", 0, 1),
         ("orders", 1, 1),
     ]
+
+
+async def test_state_shows_calls_that_wait(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers, transactional_id="t") as producer:
+        await producer.begin_transaction()
+        await producer.send("orders", b"v")
+        one_broker.faults.stall(Where(api=ApiKey.END_TXN))
+        committing = asyncio.ensure_future(producer.commit_transaction())
+        await asyncio.sleep(0)
+        (now,) = await shown(inspector(producer))
+        one_broker.faults.clear()
+        await committing
+
+    calls = now["calls"]
+    assert isinstance(calls, list)
+    assert [call["name"] for call in calls] == ["commit_transaction"]
+    assert now["calls_left"] == 0
+
+
+async def test_state_shows_why_a_failed_transaction_refuses(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers, transactional_id="t") as producer:
+        await producer.begin_transaction()
+        one_broker.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, PRODUCE)
+        with pytest.raises(KafkaError):
+            await producer.send("orders", b"v")
+        await asyncio.sleep(0)
+        (now,) = await shown(inspector(producer))
+        await producer.abort_transaction()
+
+    assert str(now["note"]).startswith("the transaction has failed")
 
 
 async def test_state_shows_records_that_are_not_serialized(one_broker: FakeCluster) -> None:
@@ -160,7 +190,7 @@ async def test_same_error_of_many_partitions_is_one_reason(cluster: FakeCluster)
     assert isinstance(reasons, list)
     texts = {re.sub(r"^node [123]", "node", reason["words"]) for reason in reasons}
     error = "NOT_ENOUGH_REPLICAS: fewer replicas in sync than min.insync.replicas"
-    assert texts == {f"node could not be sent to (the last attempt failed: {error})"}
+    assert texts == {f"node answered the last attempt with {error}"}
 
 
 def waiting(topic: str, partition: int, age_s: float) -> Waiting:
@@ -203,6 +233,7 @@ async def test_many_pages_cost_one_reading(cluster: FakeCluster) -> None:
         ("127.0.0.1.evil.example", 403),
         ("127.0.0.1@evil.example:80", 403),
         ("[::1]:8080", 403),
+        ("evil.example@localhost", 403),
         ("", 403),
         ("\xff", 403),
     ],
@@ -222,6 +253,46 @@ async def test_only_the_hosts_that_are_allowed_are_answered(host: str, status: i
     await app(scope, receive, send)
 
     assert sent[0]["status"] == status
+
+
+@pytest.mark.parametrize(
+    "host,options,status",
+    [
+        ("localhost", {}, 200),
+        ("127.0.0.1:8080", {}, 200),
+        ("[::1]:8080", {}, 200),
+        ("orders.internal", {}, 403),
+        ("evil.example", {}, 403),
+        ("Orders.Internal:443", {"hosts": ["orders.internal"]}, 200),
+        ("localhost", {"hosts": ["orders.internal"]}, 403),
+        ("evil.example", {"hosts": ["*"]}, 200),
+    ],
+)
+@pytest.mark.parametrize("query", ["", "?state"])
+async def test_mounted_page_answers_only_its_hosts(
+    host: str, options: Mapping[str, Sequence[str]], *, status: int, query: str
+) -> None:
+    async with client_of(inspector(Producer("localhost:9092"), **options)) as client:
+        answer = await client.get(f"/{query}", headers={"host": host})
+
+    assert answer.status_code == status
+    assert ("hosts=[...]" in answer.text) == (status == 403)
+
+
+@pytest.mark.parametrize(
+    "hosts,error,text",
+    [
+        ("localhost", TypeError, r"hosts must be a list of names, as hosts=\["),
+        (None, TypeError, "hosts must be a list"),
+        ([b"localhost"], TypeError, "hosts must be a list"),
+        (["https://orders.internal"], ValueError, "is no name of a host"),
+        (["orders.internal:8080"], ValueError, "without scheme, port and path"),
+        ([""], ValueError, "is no name"),
+    ],
+)
+def test_hosts_that_are_no_names_are_refused(hosts: object, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        inspector(Producer("localhost:9092"), hosts=hosts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

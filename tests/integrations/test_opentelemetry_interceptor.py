@@ -2,17 +2,20 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import aiokafka
 import pyarrow as pa
 import pytest
 from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.metrics import Counter
+from opentelemetry.propagators.textmap import CarrierT, Setter, TextMapPropagator, default_setter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 from opentelemetry.util.types import AttributeValue
@@ -22,18 +25,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aioproducer import (
+    BlockingProducer,
     BrokerError,
+    KafkaError,
+    MetadataTimeoutError,
     Producer,
     ProducerInterceptor,
     ProducerRecord,
+    RecordFilteredError,
     RecordMetadata,
     RecordTooLargeError,
     TopicPartition,
+    WatchedRecord,
 )
 from aioproducer.integrations.opentelemetry import OpenTelemetryInterceptor
-from aioproducer.integrations.opentelemetry.interceptor import DURATIONS_S, NAMES
+from aioproducer.integrations.opentelemetry.interceptor import DURATIONS_S, NAMES, SCHEMA_URL
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from tests.fakes.asgi_server import client_of
+from tests.fakes.producing import cluster_elsewhere
 
 
 class Tracing:
@@ -65,9 +74,15 @@ class Tracing:
 
         return list(below(None, 0))
 
-    def points(self, name: str) -> list[tuple[dict[str, object], object]]:
+    def meter_schemas(self) -> set[str]:
         data = self._metrics.get_metrics_data()
         assert data is not None
+        return {scope.schema_url for resource in data.resource_metrics for scope in resource.scope_metrics}
+
+    def points(self, name: str) -> list[tuple[dict[str, object], object]]:
+        data = self._metrics.get_metrics_data()
+        if data is None:  # nothing was measured
+            return []
         return [
             (dict(point.attributes or {}), point)
             for resource in data.resource_metrics
@@ -86,10 +101,6 @@ def tracing() -> Iterator[Tracing]:
     made.meters.shutdown()
 
 
-def open_records(interceptor: OpenTelemetryInterceptor) -> object:
-    return vars(interceptor)["_open"]
-
-
 def traceparent(span: ReadableSpan) -> bytes:
     assert span.context is not None
     context = span.context
@@ -101,7 +112,6 @@ async def test_record_has_a_span_and_its_context(one_broker: FakeCluster, tracin
     async with Producer(one_broker.bootstrap_servers, client_id="web", interceptors=[interceptor]) as producer:
         with tracing.tracers.get_tracer("test").start_as_current_span("request"):
             metadata = await producer.send("orders", b"x", partition=1, key=b"secret", headers=[("a", b"b")])
-        cluster_id = vars(interceptor)["_cluster"]().cluster_id
         host, _, port = one_broker.bootstrap_servers.rpartition(":")
 
     sent, request = tracing.spans
@@ -114,13 +124,11 @@ async def test_record_has_a_span_and_its_context(one_broker: FakeCluster, tracin
         "messaging.destination.partition.id": "1",
         "messaging.client.id": "web",
         "messaging.kafka.offset": metadata.offset,
-        "messaging.kafka.cluster.id": cluster_id,
+        "messaging.kafka.cluster.id": "aioproducer-fake-cluster",
         "server.address": host,
         "server.port": int(port),
     }
     assert one_broker.records("orders", 1)[0].headers == (("a", b"b"), ("traceparent", traceparent(sent)))
-    assert isinstance(cluster_id, str)
-    assert not open_records(interceptor)
 
 
 @pytest.mark.parametrize("given", [b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", b"\xff nonsense"])
@@ -156,9 +164,10 @@ async def test_errors_of_brokers_and_of_the_call_end_the_span(one_broker: FakeCl
     assert [span.status.status_code for span in tracing.spans] == [StatusCode.ERROR] * 2
     kinds = [dict(span.attributes or {})[NAMES.error_type] for span in tracing.spans]
     assert kinds == ["TOPIC_AUTHORIZATION_FAILED", "RecordTooLargeError"]
-    for metric in (NAMES.sent_messages, NAMES.duration):
-        errors = [attributes.get(NAMES.error_type) for attributes, _ in tracing.points(metric)]
-        assert set(errors) == set(kinds)
+    durations = [attributes.get(NAMES.error_type) for attributes, _ in tracing.points(NAMES.duration)]
+    assert set(durations) == set(kinds)
+    sent = [attributes.get(NAMES.error_type) for attributes, _ in tracing.points(NAMES.sent_messages)]
+    assert sent == ["TOPIC_AUTHORIZATION_FAILED"]
 
 
 async def test_many_records_have_one_span(one_broker: FakeCluster, tracing: Tracing) -> None:
@@ -185,6 +194,7 @@ async def test_records_of_many_have_spans_of_their_own_if_asked(one_broker: Fake
     assert result.failed == 2
     assert [span.name for span in created] == ["create orders"] * 2
     assert [link.context for link in sent.links] == [span.context for span in created]
+    assert [span.kind for span in tracing.spans] == [SpanKind.PRODUCER, SpanKind.PRODUCER, SpanKind.CLIENT]
     assert sent.status.description == "2 of 2 records failed"
 
 
@@ -243,13 +253,17 @@ async def test_counter_has_every_record_of_many_batches(one_broker: FakeCluster,
     assert (at_once, counted(tracing)) == (200, 201)
 
 
+def ended(interceptor: OpenTelemetryInterceptor, partition: int = 0) -> None:
+    """Pass a record through the interceptor, and deliver it."""
+    watched = interceptor.on_send(ProducerRecord("orders", b"x"))
+    assert isinstance(watched, WatchedRecord)
+    place = TopicPartition("orders", partition)
+    watched.on_end(place, RecordMetadata(*place, place, 7, 0, 0, -1), None)
+
+
 def test_counter_needs_no_event_loop(tracing: Tracing) -> None:
     """As in a test that calls the interceptor itself."""
-    interceptor = tracing.interceptor()
-    record = interceptor.on_send(ProducerRecord("orders", b"x"))
-    interceptor.on_acknowledgement(
-        RecordMetadata("orders", 0, TopicPartition("orders", 0), 7, 0, 0, -1), record.headers
-    )
+    ended(tracing.interceptor())
 
     assert counted(tracing) == 1
 
@@ -263,8 +277,7 @@ async def test_counter_that_raises_once_has_all_other_partitions(tracing: Tracin
 
     for _ in range(2):
         for partition in range(3):
-            place = TopicPartition("orders", partition)
-            interceptor.on_acknowledgement(RecordMetadata(*place, place, 7, 0, 0, -1), ())
+            ended(interceptor, partition)
         await asyncio.sleep(0)
 
     assert counted(tracing) == 5
@@ -300,13 +313,12 @@ class DropsHeaders(ProducerInterceptor):
 async def test_interceptors_behind_it_change_headers(
     one_broker: FakeCluster, tracing: Tracing, other: ProducerInterceptor
 ) -> None:
-    """A span whose headers are gone ends with the producer."""
+    """Even one that removes the context: the span is not found by it."""
     interceptor = tracing.interceptor()
     async with Producer(one_broker.bootstrap_servers, interceptors=[interceptor, other]) as producer:
         await producer.send("orders", b"x")
 
-    assert [span.name for span in tracing.spans] == ["send orders"]
-    assert not open_records(interceptor)
+        assert [span.name for span in tracing.spans] == ["send orders"]
 
 
 async def test_without_an_sdk_records_go_as_before(one_broker: FakeCluster) -> None:
@@ -316,7 +328,6 @@ async def test_without_an_sdk_records_go_as_before(one_broker: FakeCluster) -> N
         await (await producer.send_many("orders", [b"y"], partition=0))
 
     assert [record.headers for record in one_broker.records("orders", 0)] == [(), ()]
-    assert not open_records(interceptor)
 
 
 async def test_trace_from_a_request_to_aiokafkas_consumer(one_broker: FakeCluster, tracing: Tracing) -> None:
@@ -349,3 +360,236 @@ async def test_trace_from_a_request_to_aiokafkas_consumer(one_broker: FakeCluste
         pass
 
     assert tracing.tree() == ["POST", "  POST /orders", "    send orders", "      process orders"]
+
+
+OWN = [("traceparent", b"00-11111111111111111111111111111111-2222222222222222-01")]
+
+
+def links_of(span: ReadableSpan) -> list[str]:
+    return [format_trace_id(link.context.trace_id)[:4] for link in span.links]
+
+
+@pytest.mark.parametrize("with_create_spans", [False, True])
+async def test_context_of_the_caller_gets_a_link(
+    one_broker: FakeCluster, tracing: Tracing, *, with_create_spans: bool
+) -> None:
+    """No span has created it: "send" is CLIENT, and there is no "create"."""
+    interceptor = tracing.interceptor(with_create_spans=with_create_spans)
+    table = pa.table(
+        {"value": [b"4"], "headers": [OWN]}, schema=pa.schema([("value", pa.binary()), ("headers", HEADERS)])
+    )
+    async with Producer(one_broker.bootstrap_servers, interceptors=[interceptor]) as producer:
+        await producer.send("orders", b"1", partition=0, headers=OWN)
+        await (await producer.send_many("orders", [b"2", b"3"], partition=0, record_headers=[OWN, OWN]))
+        await (await producer.send_arrow("orders", table))
+
+    assert [span.name for span in tracing.spans] == ["send orders"] * 3
+    assert [span.kind for span in tracing.spans] == [SpanKind.CLIENT] * 3
+    assert [links_of(span) for span in tracing.spans] == [["1111"], ["1111", "1111"], ["1111"]]
+    assert {record.headers for record in one_broker.records("orders", 0)[:3]} == {tuple(OWN)}
+
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize("own_first", [True, False])
+async def test_some_records_of_many_have_a_context(
+    one_broker: FakeCluster, tracing: Tracing, *, own_first: bool
+) -> None:
+    """The others have that of "send", which is PRODUCER then, and links to the caller's."""
+    headers = [OWN, None] if own_first else [None, OWN]
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        await (await producer.send_many("orders", [b"a", b"b"], partition=0, record_headers=headers))
+
+    (sent,) = tracing.spans
+    assert (sent.kind, links_of(sent)) == (SpanKind.PRODUCER, ["1111"])
+    sent_headers = [record.headers for record in one_broker.records("orders", 0)]
+    assert sorted(sent_headers) == sorted([tuple(OWN), (("traceparent", traceparent(sent)),)])
+
+
+async def test_baggage_of_the_caller_is_no_context(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        await producer.send("orders", b"x", partition=0, headers=[("baggage", b"a=1")])
+
+    (sent,) = tracing.spans
+    assert (sent.kind, list(sent.links)) == (SpanKind.PRODUCER, [])
+    assert ("traceparent", traceparent(sent)) in one_broker.records("orders", 0)[0].headers
+
+
+async def test_suppressed_records_leave_no_trace(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        with suppress_instrumentation():
+            await producer.send("orders", b"x", partition=0)
+            await (await producer.send_many("orders", [b"y"], partition=0))
+            with pytest.raises(RecordTooLargeError):
+                producer.send("orders", b"x" * 2_000_000)
+
+    assert [record.headers for record in one_broker.records("orders", 0)] == [(), ()]
+    assert tracing.spans == ()
+    assert tracing.points(NAMES.sent_messages) == tracing.points(NAMES.duration) == []
+
+
+@pytest.mark.slow
+def test_spans_exported_through_a_traced_producer_end(tracing: Tracing) -> None:
+    """The SDK exports with its own suppression set, which the call of a thread takes to the event loop."""
+    with cluster_elsewhere() as cluster:
+        producer = BlockingProducer(cluster.bootstrap_servers, interceptors=[tracing.interceptor()])
+
+        class ToKafka(SpanExporter):
+            exported = 0
+
+            def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+                self.exported += len(spans)
+                for span in spans:
+                    producer.send("spans", span.to_json().encode())
+                return SpanExportResult.SUCCESS
+
+        exporter = ToKafka()
+        processor = BatchSpanProcessor(exporter)
+        tracing.tracers.add_span_processor(processor)
+        with producer:
+            with tracing.tracers.get_tracer("app").start_as_current_span("the only one"):
+                pass
+            for _ in range(3):
+                processor.force_flush()
+
+    assert exporter.exported == 1
+
+
+class Injects(TextMapPropagator):
+    """Injects one header, or none."""
+
+    def __init__(self, value: str | None) -> None:
+        self._value = value
+
+    @property
+    def fields(self) -> set[str]:
+        return {"sampled"}
+
+    def inject(
+        self,
+        carrier: CarrierT,
+        context: Context | None = None,  # noqa: ARG002  # of the interface
+        setter: Setter[CarrierT] = default_setter,
+    ) -> None:
+        if self._value is not None:
+            setter.set(carrier, "sampled", self._value)
+
+    def extract(self, carrier: object, context: Context | None = None, getter: object = None) -> Context:  # noqa: ARG002
+        return context or Context()
+
+
+@pytest.mark.parametrize("value", ["", "1", "10", None])
+async def test_spans_end_whatever_the_propagator_injects(
+    one_broker: FakeCluster, tracing: Tracing, value: str | None
+) -> None:
+    """A record is not found again by its headers."""
+    before = propagate.get_global_textmap()
+    propagate.set_global_textmap(Injects(value))
+    try:
+        async with Producer(
+            one_broker.bootstrap_servers, linger_ms=50, interceptors=[tracing.interceptor()]
+        ) as producer:
+            for number in range(6):
+                await producer.enqueue("orders", b"%d" % number)
+            await (await producer.send_many("orders", [b"a", b"b"]))
+    finally:
+        propagate.set_global_textmap(before)
+
+    assert [span.name for span in tracing.spans] == ["send orders"] * 7
+    assert counted(tracing) == 8
+
+
+async def test_one_interceptor_in_two_producers_mixes_nothing(one_broker: FakeCluster, tracing: Tracing) -> None:
+    interceptor = tracing.interceptor()
+    async with (
+        Producer(one_broker.bootstrap_servers, client_id="a", interceptors=[interceptor]) as first,
+        Producer(one_broker.bootstrap_servers, client_id="b", interceptors=[interceptor]) as second,
+    ):
+        for producer in (first, second, first):
+            await producer.send("orders", b"x")
+        await (await first.send_many("orders", [b"y"]))
+        failures = [producer.statistics().interceptor_failures for producer in (first, second)]
+
+    assert [dict(span.attributes or {})[NAMES.client_id] for span in tracing.spans] == ["a", "b", "a", "a"]
+    assert failures == [0, 0]
+
+
+async def test_two_interceptors_of_a_producer_have_their_own_spans(one_broker: FakeCluster, tracing: Tracing) -> None:
+    other = Tracing()
+    interceptors = [tracing.interceptor(), other.interceptor()]
+    async with Producer(one_broker.bootstrap_servers, interceptors=interceptors) as producer:
+        await producer.send("orders", b"x")
+        await (await producer.send_many("orders", [b"y", b"z"]))
+    other.tracers.shutdown()
+
+    for each in (tracing, other):
+        assert [dict(span.attributes or {}).get(NAMES.batch_count) for span in each.spans] == [None, 2]
+    other.meters.shutdown()
+
+
+async def test_record_that_a_later_interceptor_drops_has_a_span(one_broker: FakeCluster, tracing: Tracing) -> None:
+    class Drops(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord) -> None:  # noqa: ARG002  # it looks at none
+            return None
+
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor(), Drops()]) as producer:
+        with pytest.raises(RecordFilteredError):
+            await producer.send("orders", b"x")
+
+    (sent,) = tracing.spans
+    assert dict(sent.attributes or {})[NAMES.error_type] == "RecordFilteredError"
+    assert tracing.points(NAMES.sent_messages) == []
+
+
+async def test_record_that_was_never_sent_is_not_counted(one_broker: FakeCluster, tracing: Tracing) -> None:
+    """The conventions forbid it: too large, of an unknown topic, or purged before it left."""
+    interceptors = [tracing.interceptor()]
+    async with Producer(
+        one_broker.bootstrap_servers, interceptors=interceptors, max_block_ms=50, linger_ms=60_000
+    ) as producer:
+        one_broker.faults.error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Where(api=ApiKey.METADATA), times=None)
+        with pytest.raises(MetadataTimeoutError):
+            await producer.send("unknown", b"x")
+        one_broker.faults.clear()
+        purged = await producer.enqueue("orders", b"x")
+        producer.purge()
+        with pytest.raises(KafkaError):
+            await purged
+
+    assert tracing.points(NAMES.sent_messages) == []
+    assert len(tracing.spans) == len(tracing.points(NAMES.duration)) == 2
+
+
+async def test_scope_has_the_url_of_the_conventions(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        await producer.send("orders", b"x")
+
+    assert SCHEMA_URL == "https://opentelemetry.io/schemas/1.44.0"
+    assert [span.instrumentation_scope.schema_url for span in tracing.spans if span.instrumentation_scope] == [
+        SCHEMA_URL
+    ]
+    assert tracing.meter_schemas() == {SCHEMA_URL}
+
+
+async def test_duration_is_that_of_the_span(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor()]) as producer:
+        await (await producer.send_many("orders", [b"x", b"y"]))
+
+    (sent,), ((_, point),) = tracing.spans, tracing.points(NAMES.duration)
+    assert isinstance(point, HistogramDataPoint)
+    assert point.sum == pytest.approx(((sent.end_time or 0) - (sent.start_time or 0)) / 1e9, abs=1e-6)
+
+
+async def test_span_of_many_has_what_all_records_share(one_broker: FakeCluster, tracing: Tracing) -> None:
+    async with Producer(one_broker.bootstrap_servers, interceptors=[tracing.interceptor(with_keys=True)]) as producer:
+        await (await producer.send_many("orders", [None, None], keys=["k", "k"], partition=1))
+        await (await producer.send_many("orders", [None, b"x"], keys=["k", "l"], record_headers=[OWN, OWN]))
+
+    one, mixed = (dict(span.attributes or {}) for span in tracing.spans)
+    assert (one[NAMES.tombstone], one[NAMES.key], one[NAMES.partition]) == (True, "k", "1")
+    assert {NAMES.tombstone, NAMES.key}.isdisjoint(mixed)
+    assert [dict(link.attributes or {}) for link in tracing.spans[1].links] == [
+        {NAMES.tombstone: True, NAMES.key: "k"},
+        {NAMES.key: "l"},
+    ]

@@ -10,6 +10,8 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.openmetrics import parser
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_page
 from prometheus_client.parser import text_string_to_metric_families
 
 from aioproducer import BlockingProducer, Producer
@@ -85,6 +87,61 @@ async def test_several_producers_are_in_one_registry(cluster: FakeCluster, regis
         "a-2,orders": 3,
     }
     assert (name, "b,orders") not in without
+
+
+def sent(registry: CollectorRegistry) -> dict[str, float]:
+    """Records sent, by the label of the producer."""
+    return {
+        labels: value
+        for (name, labels), value in samples(registry).items()
+        if name == "kafka_producer_record_send_total"
+    }
+
+
+async def test_series_belongs_to_one_producer_to_its_end(cluster: FakeCluster, registry: CollectorRegistry) -> None:
+    """A label is free again after a scrape without it: then the series of before has ended."""
+    made = [Producer(cluster.bootstrap_servers, client_id=name) for name in ("web", "web", "web-2", "web")]
+    collector = ProducerCollector(*made[:3], registry=registry)
+    for count, producer in enumerate(made, start=1):
+        await producer.start()
+        for _ in range(count):
+            await producer.send("orders", b"x")
+    at_first = sent(registry)
+    await made[0].close()
+    collector.remove(made[0])
+    collector.add(made[3])
+    instead = sent(registry)
+    collector.remove(made[3])
+    without = sent(registry)
+    collector.add(made[3])
+    again = sent(registry)
+    for producer in made:
+        await producer.close()
+
+    assert at_first == {"web": 1, "web-3": 2, "web-2": 3}
+    assert instead == {"web-4": 4, "web-3": 2, "web-2": 3}
+    assert without == {"web-3": 2, "web-2": 3}
+    assert again == {"web": 4, "web-3": 2, "web-2": 3}
+
+
+@pytest.mark.parametrize(
+    "client_id", ["web", 'a"b', "a\\b", "a\\", "a\\nb", "\u00e9\u2713", "", " ", "{}", 'a,b="c"', '}"', "#", "x" * 300]
+)
+async def test_page_is_valid_openmetrics_with_any_client_id(
+    cluster: FakeCluster, registry: CollectorRegistry, client_id: str
+) -> None:
+    """By its own parser, which refuses a series that is there twice."""
+    async with (
+        Producer(cluster.bootstrap_servers, client_id=client_id) as producer,
+        Producer(cluster.bootstrap_servers, client_id=client_id) as namesake,
+    ):
+        ProducerCollector(producer, namesake, registry=registry)
+        await producer.send("orders", b"x")
+        page = openmetrics_page(registry).decode()  # type: ignore[no-untyped-call]
+
+    families = list(parser.text_string_to_metric_families(page))  # type: ignore[no-untyped-call]
+    labels = {each.labels["client_id"] for family in families for each in family.samples}
+    assert labels == {client_id, f"{client_id}-2"} if client_id else len(labels) == 2  # two names were generated
 
 
 async def test_second_collector_of_a_registry_is_refused(cluster: FakeCluster, registry: CollectorRegistry) -> None:

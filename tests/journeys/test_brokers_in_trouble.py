@@ -10,6 +10,7 @@ from aioproducer import BrokerError, DeliveryTimeoutError, MetadataTimeoutError,
 from aioproducer.errors import UnsupportedVersionError
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_broker.version_profiles import profile_named
+from tests.fakes.logs import LogCapture
 from tests.fakes.producing import producing
 from tests.fakes.scripted_broker import Heard, ScriptedBroker, metadata_body
 from tests.fakes.virtual_loop import ClusterLoop, in_virtual_time, now
@@ -387,3 +388,39 @@ async def test_reason_of_a_broker_is_one_short_line(caplog: pytest.LogCaptureFix
     said = [str(raised.value), *(record.getMessage() for record in caplog.records)]
     assert all(line.isprintable() and len(line) < 2_000 for line in said)
     assert r"\x1b]0;owned\x07\nevent" in said[0]
+
+
+@in_virtual_time
+async def test_size_that_closes_the_connection_is_named() -> None:
+    """Azure Event Hubs closes the connection on a larger request, without a word."""
+    cluster = FakeCluster(1, topics={"orders": 1}, max_request_bytes=50_000)
+    options = {"linger_ms": 0, "request_timeout_ms": 1_000, "delivery_timeout_ms": 5_000, "enable_idempotence": False}
+    with LogCapture() as log:
+        async with producing(cluster, **options) as (_, producer):
+            await producer.send("orders", bytes(10_000))
+            with pytest.raises(DeliveryTimeoutError) as caught:
+                await producer.send("orders", bytes(60_000))
+            await producer.send("orders", bytes(10_000))
+
+    named = re.search(r"a request of (\d+) bytes closed the connection (\d+) times in a row", str(caught.value))
+    assert named is not None, str(caught.value)
+    assert 60_000 < int(named[1]) < 60_200
+    assert int(named[2]) >= 3
+    assert f"set max_request_size below {named[1]}" in str(caught.value)
+    assert str(caught.value.last_broker_error).startswith("broker 1 at ")
+    assert "SASL" not in str(caught.value)
+    assert len(log.naming("request_closes_connection")) == 1
+
+
+@in_virtual_time
+async def test_answered_size_is_never_named() -> None:
+    """A broker that drops connections, and answers the same requests in between, has no limit."""
+    with LogCapture() as log:
+        async with producing(linger_ms=0) as (cluster, producer):
+            for _ in range(6):
+                cluster.faults.drop_connection(Where(api=ApiKey.PRODUCE), times=2)
+                await producer.send("orders", bytes(1_000))
+
+    assert len(log.naming("broker_connection_failed")) >= 6
+    assert log.naming("request_closes_connection") == []
+    assert log.naming("max_request_size") == []

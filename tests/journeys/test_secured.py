@@ -32,9 +32,10 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import ClusterSecurity, FakeCluster
 from aioproducer.testing.certificates import DAY, Certificate, CertificateAuthority
+from aioproducer.testing.fake_cluster import wall_clock_ms
 from aioproducer.testing.tokens import unsecured_token
 from tests.fakes.tls_peer import silent_tls_server
-from tests.fakes.virtual_loop import ClusterLoop, MemoryTransport, in_virtual_time
+from tests.fakes.virtual_loop import ClusterLoop, MemoryTransport, in_virtual_time, now
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -458,6 +459,55 @@ async def test_records_outlive_a_hundred_sessions_on_one_connection(way: tuple[s
         assert len(first) == (len(connections) if way[1] else 0)
         assert len(again) >= (SESSIONS - 10 if way[1] else 0)
         assert cluster.model.intruders == []
+
+
+@in_virtual_time
+async def test_session_not_renewed_is_renewed_before_its_end() -> None:
+    """A password that could not be fetched once costs no connection; the next try comes at half of the time left."""
+    asked_at: list[float] = []
+
+    def password() -> str:
+        asked_at.append(now())
+        if len(asked_at) == 2:
+            raise OSError("the vault is away")
+        return "alice-secret"
+
+    lifetime_s = 100.0
+    security = ClusterSecurity(session_lifetime_ms=round(lifetime_s * 1000))
+    async with (
+        FakeCluster(1, topics={"orders": 1}, security=security) as cluster,
+        secured_producer(cluster, ("SASL_PLAINTEXT", "PLAIN"), sasl_password=password) as producer,
+    ):
+        while now() < asked_at[0] + lifetime_s:
+            await producer.send_and_wait("orders", b"v")
+            await asyncio.sleep(0.1)
+        statistics = producer.statistics()
+
+    first, failed, again = asked_at
+    assert (again - failed) == pytest.approx((first + lifetime_s - failed) / 2, abs=1.0)
+    assert (statistics.reauthentication_failures, statistics.reauthentications) == (1, 1)
+    assert statistics.connections_closed == 0
+
+
+@in_virtual_time
+async def test_new_token_is_valid_however_slow_the_machine_is() -> None:
+    """Its times are those of the clock on the wall, which here runs on by a minute while that of the loop stands."""
+    ahead_s = 0.0
+
+    class LaterTokens:
+        async def token(self) -> str:
+            return unsecured_token("alice", issued_ago_s=-ahead_s)
+
+    security = ClusterSecurity()
+
+    def clock() -> float:
+        return wall_clock_ms() + ahead_s * 1000
+
+    async with FakeCluster(1, topics={"orders": 1}, security=security, clock=clock) as cluster:
+        ahead_s = 60.0
+        way = ("SASL_PLAINTEXT", "OAUTHBEARER")
+        async with secured_producer(cluster, way, sasl_token_provider=LaterTokens()) as producer:
+            await producer.send_and_wait("orders", b"v")
 
 
 @in_virtual_time

@@ -1,6 +1,7 @@
 """Proxies: what they are asked for, and answers that are invalid, hostile, or missing."""
 
 import asyncio
+import base64
 import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from aioproducer import Producer
 from aioproducer._network.proxy import LARGEST_HTTP_ANSWER, Exchange, Proxy, ProxyProtocol, ask
+from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, TlsVerificationError
 from aioproducer.security import Secret
@@ -126,6 +128,21 @@ HOSTILE = {
     ),
     # CONNECT
     "407": ("http", [b"HTTP/1.1 407 Who\r\n\r\n"], "it wants a user and a password (407)"),
+    "407, NTLM": (
+        "http",
+        [b"HTTP/1.1 407 Who\r\nProxy-Authenticate: Negotiate\r\nproxy-authenticate: NTLM TlRMTVNTUAAC\r\n\r\n"],
+        "it wants Negotiate or NTLM, and this client speaks only Basic: ",
+    ),
+    "407, Digest": (
+        "http",
+        [b'HTTP/1.1 407 Who\r\nProxy-Authenticate: Digest realm="Basic", nonce="x"\r\n\r\n'],
+        "it wants Digest, and this client speaks only Basic: ",
+    ),
+    "407, Basic too": (
+        "http",
+        [b"HTTP/1.1 407 Who\r\nProxy-Authenticate: NTLM\r\nProxy-Authenticate: basic realm=x\r\n\r\n"],
+        "it wants a user and a password (407)",
+    ),
     "403": ("http", [b"HTTP/1.0 403 \x1b[31mNo\x9b\r\n\r\n"], r"it refuses: 403 \x1b[31mNo\x9b"),
     "100": ("http", [b"HTTP/1.1 100 Continue\r\n\r\n"], "it refuses: 100 Continue"),
     "is SOCKS5": ("http", [b"\x05\xff"], r"it is no HTTP proxy: it answers \x05ÿ"),
@@ -193,6 +210,23 @@ async def test_names_of_a_certificate_are_looked_at_through_the_proxy(scheme: st
             await producer.close()
 
     assert proxy.asked == [f"127.0.0.1:{port}"] * 2
+
+
+BASIC = base64.b64encode(b"billing:canary-7f3a").decode()
+
+
+@pytest.mark.parametrize("said", ["canary-7f3a", f"Basic {BASIC}", BASIC[:-6], "canary-7"])
+@pytest.mark.parametrize("answer", ["HTTP/1.1 403 no {}\r\n\r\n", "SSH {}\r\n", "HTTP/1.1 200 OK\r\n\r\n{}"])
+async def test_password_that_a_proxy_says_back_is_hidden(answer: str, said: str) -> None:
+    async with hostile_proxy([answer.format(said).encode()]) as port:
+        producer = Producer("kafka-1:9092", proxy_url=f"http://billing:canary-7f3a@127.0.0.1:{port}", max_block_ms=300)
+        with pytest.raises(KafkaError, match="<hidden>") as caught:
+            await producer.start()
+        await producer.close()
+
+    shown = str(caught.value).replace("billing:<hidden>@", "")
+    assert "<hidden>" in shown
+    assert said not in shown
 
 
 async def test_silent_proxy_costs_the_setup_timeout() -> None:
@@ -268,7 +302,7 @@ def test_any_answers_end_in_a_connection_or_in_an_error(
     loop = asyncio.new_event_loop()
     exchange: Exchange = ask(Proxy(scheme, "proxy", 1, user, password), "10.0.0.1", 9092)
     transport, inner = RecordingTransport(), asyncio.Protocol()
-    protocol = ProxyProtocol(loop, exchange, lambda: inner)
+    protocol = ProxyProtocol(loop, exchange, lambda: inner, sent=SentSecrets())
     protocol.connection_made(transport)
     for segment in segments:
         if transport.is_aborted or transport.protocol is not None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._network import tls
-from aioproducer._network.tls_errors import TlsAttempt
+from aioproducer._network.tls_errors import Phase, TlsAttempt, tls_error
 from aioproducer._network.tls_reloader import name_to_check
 from aioproducer.errors import TlsClosedError, TlsError, TlsRefusedError, TlsVerificationError
 from aioproducer.security._stores import KeyStore, TrustStore
@@ -429,6 +429,37 @@ async def test_renegotiation_is_refused_and_costs_no_handshake(tmp_path: Path) -
     if not made.raw.is_closing():
         made.answer(keys.seal(b"still here", 23))
         assert bytes(made.protocol.done.result().received) == b"still here"
+
+
+@pytest.mark.parametrize("alert", [40, 100], ids=["handshake failure", "no renegotiation"])
+async def test_alert_for_a_refused_renegotiation_says_so(tmp_path: Path, alert: int) -> None:
+    made, keys = open_12(tmp_path)
+    made.answer(keys.seal(HELLO_REQUEST))
+    made.raw.take()
+    made.answer(keys.seal(bytes((2, alert)), 21))
+    made.end()
+
+    error = made.protocol.done.result().lost
+    assert isinstance(error, TlsRefusedError)
+    assert "asks for a second handshake (renegotiation), which is not done here" in str(error)
+
+
+@pytest.mark.parametrize(
+    "code, text",
+    [
+        (66, "the key of the broker's certificate is too small: the cluster needs a new one"),
+        (67, "the key of the broker's CA is too small: the cluster needs a new one"),
+        (68, "is signed with a digest that is too weak, such as SHA-1 or MD5: the cluster needs a new one"),
+        (79, "is signed by one that is not of a CA (basicConstraints): the cluster needs a new one"),
+    ],
+)
+def test_weak_certificate_of_a_broker_is_explained(code: int, text: str) -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_code = code
+    failure = tls_error(error, Phase.HANDSHAKE, TlsAttempt(HOST, has_certificate=False, has_truststore=True))
+
+    assert isinstance(failure, TlsVerificationError)
+    assert text in str(failure)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import errno
 import os
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from cryptography.hazmat.primitives import serialization as forms
@@ -306,3 +307,67 @@ async def test_failing_password_function_is_named_without_its_text() -> None:
     assert "canary" not in str(caught.value)
     with pytest.raises(ConfigurationTypeError, match="returned bytes, and must return text"):
         await reveal(lambda: b"canary", "ssl_key_password")  # type: ignore[arg-type, return-value]
+
+
+class ThreeFiles(Files):
+    """The files of a Kubernetes secret: ca.crt, tls.crt and tls.key, swapped together."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.log = EventList()
+        self.mount(OLD)
+        names = {"truststore_location": "ca.crt", "keystore_location": "tls.crt", "key_location": "tls.key"}
+        self.use(StoreOptions(**{option: str(folder / "data" / name) for option, name in names.items()}))
+
+    def mount(self, authority: CertificateAuthority) -> None:
+        revision = self._folder / str(len(list(self._folder.iterdir())))
+        revision.mkdir()
+        client = authority.issue("client")
+        for name, text in (("ca.crt", authority.certificate), ("tls.crt", client.chain), ("tls.key", client.key)):
+            (revision / name).write_text(text, encoding="utf-8")
+        (self._folder / "next").symlink_to(revision)
+        os.replace(self._folder / "next", self._folder / "data")  # noqa: PTH105  # atomically
+
+
+async def test_three_files_of_a_secret_are_loaded_again_together(tmp_path: Path) -> None:
+    files = ThreeFiles(tmp_path)
+    assert await files.trusted() == ["old"]
+    files.mount(NEW)
+    assert await files.trusted() == ["new"]
+    assert files.log.names() == ["tls_files_reloaded"]
+
+
+async def test_new_key_file_alone_is_loaded_when_it_fits(tmp_path: Path) -> None:
+    """A certificate that was replaced before its key is not used until both are there."""
+    files = ThreeFiles(tmp_path)
+    await files.trusted()
+    renewed = OLD.issue("client")
+    (tmp_path / "data" / "tls.crt").write_text(renewed.chain, encoding="utf-8")
+    assert await files.trusted() == ["old"]
+    assert files.log.names() == ["tls_files_not_reloaded"]
+    (tmp_path / "data" / "tls.key").write_text(renewed.key, encoding="utf-8")
+    assert await files.trusted() == ["old"]
+    assert files.log.names() == ["tls_files_not_reloaded", "tls_files_reloaded"]
+
+
+async def test_secret_swapped_during_the_first_load_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificate and key of two revisions do not fit."""
+    files = ThreeFiles(tmp_path)
+    build = tls_reloader.build_context
+    swaps = [NEW]
+
+    def build_after_swap(*arguments: Any) -> Any:
+        if swaps:
+            _, _, own = arguments
+            chain = Path(own.location).read_text(encoding="utf-8")
+            files.mount(swaps.pop())
+            torn = tmp_path / "torn"
+            torn.write_text(chain, encoding="utf-8")
+            arguments = (*arguments[:2], replace(own, location=str(torn)))
+        return build(*arguments)
+
+    monkeypatch.setattr(tls_reloader, "build_context", build_after_swap)
+
+    assert await files.trusted() == ["new"]

@@ -289,6 +289,16 @@ async def test_provider_of_aiokafka_is_asked_for_its_extensions() -> None:
 
 
 @in_virtual_time
+async def test_extensions_of_a_jaas_text_go_with_each_token() -> None:
+    provider = Provider(Token(value="t", expires_at=1e9, extensions={"a": "of the token"}))
+    settings = TokenSettings(extensions={"a": "of the text", "logicalCluster": "lkc-1"})
+
+    bearer = await Cached(provider, settings).cache.token()
+
+    assert bearer.extensions == {"a": "of the token", "logicalCluster": "lkc-1"}
+
+
+@in_virtual_time
 async def test_closed_cache_leaves_no_task_and_no_timer() -> None:
     provider = Provider(fresh(3600), after_s=5)
     cache = Cached(provider).cache

@@ -202,6 +202,23 @@ async def test_partition_behind_a_busy_node_waits_for_the_node() -> None:
 
 
 @in_virtual_time
+async def test_silent_node_is_not_called_busy() -> None:
+    cluster = FakeCluster(1, topics={"orders": 2})
+    async with producing(cluster, linger_ms=0, max_in_flight_requests_per_connection=1) as (_, producer):
+        for partition in range(2):
+            await producer.send("orders", b"x", partition=partition)
+        stall = cluster.faults.stall(PRODUCE)
+        for partition in range(2):
+            await producer.enqueue("orders", b"x", partition=partition)
+            await asyncio.sleep(5)
+        silent = next(each for each in producer.explain().waiting if each.reason is WaitReason.IN_FLIGHT_FULL)
+        cluster.faults.remove(stall)
+
+    assert silent.words == "node 1 could not be sent to (it has not answered Produce for 10.0 s)"
+    assert silent.since_s == pytest.approx(10, abs=0.1)
+
+
+@in_virtual_time
 async def test_record_waits_for_its_serializer() -> None:
     may_end = asyncio.Event()
 

@@ -115,22 +115,6 @@ def test_histograms_are_differences_too() -> None:
     assert (point.count, point.sum, list(point.explicit_bounds)) == (3, 11.0, [1.0, 2.0])
 
 
-def test_rate_of_connections_is_of_the_time_since_the_last_push() -> None:
-    name = "org.apache.kafka.producer.connection.creation.rate"
-    first, readings = encode([counter(5, "connection-creation-total")], at_s=10, prefixes=(name,))
-    second, _ = encode([counter(9, "connection-creation-total")], at_s=12, prefixes=(name,), before=readings)
-
-    assert (first.value(name), second.value(name)) == (0.5, 2.0)
-    assert second.names == {name}
-
-
-def test_rate_of_a_clock_that_was_set_back_is_zero() -> None:
-    _, readings = encode([counter(5, "connection-creation-total")], at_s=10)
-    push, _ = encode([counter(9, "connection-creation-total")], at_s=9, before=readings)
-
-    assert push.value("org.apache.kafka.producer.connection.creation.rate") == 0
-
-
 @pytest.mark.parametrize(
     "prefixes, expected",
     [
@@ -148,7 +132,7 @@ def test_prefixes_choose(prefixes: tuple[str, ...], expected: set[str]) -> None:
     """As in Kafka's client, a star among others is no prefix of any name."""
     push, _ = encode([counter(1), counter(1, "records", OWN)], prefixes=prefixes)
 
-    assert push.names - {SENT.replace("total", "rate")} == expected
+    assert push.names == expected
 
 
 async def test_metrics_are_those_that_kafkas_own_producer_pushes(cluster: FakeCluster) -> None:
@@ -169,6 +153,22 @@ async def test_metrics_are_those_that_kafkas_own_producer_pushes(cluster: FakeCl
     }
     assert all(reason_not_read(PRODUCER, name.replace(".", "-")) for name in left_out)
     assert not any(name.endswith(".rate") and not name.startswith(("io.", "select.", "network.")) for name in left_out)
+
+
+@pytest.mark.parametrize("is_delta", [True, False])
+async def test_push_has_the_values_of_metrics(cluster: FakeCluster, *, is_delta: bool) -> None:
+    """Rates, averages and maxima as gauges, whatever temporality the broker wants for counters."""
+    async with Producer(cluster.bootstrap_servers) as producer:
+        await producer.send("orders", b"v")
+        metrics = producer.metrics()
+        push, _ = encode(metrics, is_delta=is_delta)
+
+    for metric in metrics:
+        if metric.kind is MetricKind.GAUGE and isinstance(metric.value, float | int):
+            points = push.points[telemetry_name(metric.group, metric.name)]
+            tags = {tag.replace("-", "_"): text for tag, text in metric.tags.items() if tag != "client-id"}
+            (point,) = (point for point in points if point.attributes == tags)
+            assert (point.is_delta, repr(point.value)) == (None, repr(float(metric.value)))
 
 
 def test_texts_are_left_out() -> None:

@@ -1,5 +1,6 @@
 """The exchange of SASL: its messages and their order, refusals, and what may follow when a session is renewed."""
 
+import base64
 import datetime as dt
 import struct
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from aioproducer._protocol.sasl_exchange import (
     NextResponse,
     PasswordWanted,
     RefusedError,
+    SaltedPasswordWanted,
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
     Send,
@@ -29,7 +31,8 @@ from aioproducer._protocol.sasl_exchange import (
     encode_sasl_handshake_request,
     exchange,
 )
-from aioproducer._protocol.sasl_mechanisms import OAuthBearer, Plain
+from aioproducer._protocol.sasl_mechanisms import OAuthBearer, Plain, Scram
+from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer.errors import (
     AuthenticationError,
     CredentialsError,
@@ -170,6 +173,80 @@ def test_refusal_is_explained(
     assert isinstance(error, kind)
     assert words in str(error)
     assert "\x1b" not in str(error)
+
+
+def said_back(message: bytes, secret: str) -> list[str]:
+    """Return what a broker may say of what it was sent."""
+    return [
+        secret,
+        secret[:-2],
+        base64.b64encode(message).decode(),
+        base64.b64encode(secret.encode()).decode(),
+        message.replace(b"\0", b" ").decode("latin-1"),
+    ]
+
+
+def sent_in(step: Step, version: int = 2) -> bytes:
+    """Return the token of the last request."""
+    assert isinstance(step, Send)
+    body = step.requests[-1].body
+    length = 1 if body[0] < 128 else 2
+    return body[length:-1] if version == 2 else body[4:]
+
+
+@pytest.mark.parametrize("form", range(5))
+def test_password_that_a_broker_says_back_is_hidden(form: int) -> None:
+    run = started()
+    run.send(hello(0))
+    said = said_back(sent_in(run.send(PASSWORD)), PASSWORD)[form]
+    error = refusal_of(run, answer(58, f"no [{said}]"))
+
+    assert "refused user 'alice' ('no [" in str(error)
+    assert PASSWORD[:-2] not in str(error)
+    assert said not in str(error)
+    assert "<hidden>" in str(error)
+
+
+@pytest.mark.parametrize("form", range(4))
+def test_token_that_a_broker_says_back_is_hidden(form: int) -> None:
+    token = "e30.canary-token-7f3a.sig"
+    run = exchange(OAuthBearer(), VERSIONS)
+    next(run)
+    run.send(hello(0))
+    message = sent_in(run.send(Bearer(token, {}, 0.0)))
+    said = said_back(message, token)[form]
+    run.send(answer(0, None, f"no [{said}]".encode()))
+    error = refusal_of(run, answer(58, "{}"))
+    assert "refused the token ('{}')" in str(error)
+
+    again = exchange(OAuthBearer(), VERSIONS, repeats=True, is_patient=False)
+    next(again)
+    again.send(Bearer(token, {}, 0.0))
+    again.send(hello(0))
+    shown = str(refusal_of(again, answer(58, f"no [{said}]")))
+    assert said not in shown
+    assert "('no [<hidden>]')" in shown
+
+
+def test_password_of_scram_is_hidden_in_what_a_broker_says() -> None:
+    run = exchange(Scram("SCRAM-SHA-256", "alice", nonce="n"), VERSIONS)
+    next(run)
+    assert isinstance(run.send(hello(0)), PasswordWanted)
+    run.send(PASSWORD)
+    wanted = run.send(answer(0, None, b"r=nx,s=c2FsdA==,i=4096"))
+    assert isinstance(wanted, SaltedPasswordWanted)
+    proof = sent_in(run.send(b"salted")).partition(b"p=")[2].decode()
+    with pytest.raises(CredentialsError, match=r"refused user 'alice' \(\"no <hidden> or <hidden>\"\)"):
+        run.send(answer(0, None, f"e=no {PASSWORD} or {proof}".encode()))
+
+
+def test_mechanisms_hide_what_was_sent_before() -> None:
+    sent = SentSecrets()
+    sent.add(PASSWORD)
+    run = exchange(Plain("alice", sent=sent), VERSIONS)
+    next(run)
+
+    assert "it offers x-<hidden>:" in str(refusal_of(run, hello(33, f"x-{PASSWORD}")))
 
 
 def test_list_of_mechanisms_is_cut() -> None:

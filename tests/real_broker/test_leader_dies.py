@@ -1,4 +1,4 @@
-"""Three nodes of real Kafka in three racks: one is killed, one is frozen, and the records come whole and in order."""
+"""Three nodes of real Kafka in three racks: one is killed, one is frozen, or all are."""
 
 import asyncio
 
@@ -8,6 +8,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer.testing.kafka import KafkaCluster
 from tests.contracts.clients import read
+from tests.fakes.readiness_probe import Probe
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -61,3 +62,24 @@ async def leaders_chosen(kafka: KafkaCluster, topic: str, rack: str) -> set[int]
 async def test_keyless_records_go_to_leaders_in_the_rack(three_kafka_nodes: KafkaCluster, topic: str) -> None:
     assert await leaders_chosen(three_kafka_nodes, topic, "rack-2") == {2}
     assert len(await leaders_chosen(three_kafka_nodes, topic, "rack-4")) > 1
+
+
+@pytest.mark.timing
+async def test_frozen_brokers_are_not_ready(three_kafka_nodes: KafkaCluster) -> None:
+    """The producer is idle: only a question of its own can show it that its brokers are silent."""
+    kafka = three_kafka_nodes
+    async with Producer(kafka.bootstrap_servers, request_timeout_ms=3_000, delivery_timeout_ms=60_000) as producer:
+        probe = Probe(producer)
+        await probe.ask_for(2)
+        await asyncio.gather(*(asyncio.to_thread(kafka.pause, node_id) for node_id in kafka.node_ids))
+        frozen_at = asyncio.get_running_loop().time()
+        await probe.ask_for(8, every_s=0.2)
+        await asyncio.gather(*(asyncio.to_thread(kafka.resume, node_id) for node_id in kafka.node_ids))
+        async with asyncio.timeout(60):
+            while await probe.ask() != 200:  # noqa: ASYNC110  # a probe asks again
+                await asyncio.sleep(0.2)
+        await probe.ask_for(5)
+
+    (_, first), (left_at, second), (_, third) = probe.changes
+    assert (first, second, third) == (200, 503, 200)
+    assert left_at - frozen_at <= 3 + 1

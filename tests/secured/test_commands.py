@@ -1,5 +1,6 @@
 """Commands on secured clusters: those that send and read by a `client.properties`, and the steps of `diagnose`."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -11,8 +12,10 @@ import pytest
 from aioproducer.cli.broker_check import BrokerCheck, Step
 from aioproducer.cluster import Node
 from aioproducer.config import ProducerConfig
+from aioproducer.testing import ClusterSecurity, FakeCluster
 from aioproducer.testing.kafka import KafkaCluster
 from tests.cli.commands import run
+from tests.fakes.wrong_servers import dead_port
 from tests.secured.ways import Place
 
 PLACES = [("fake", "4.4.0"), pytest.param(("real", "4.4.0"), marks=pytest.mark.kafka)]
@@ -39,6 +42,64 @@ async def test_commands_send_and_read_by_a_file(place: Place, way: tuple[str, st
     assert (tailed.code, sorted(tailed.output.splitlines())) == (0, ["a", "b", "c", "d"])
     assert listed.code == 0
     assert isinstance(place, KafkaCluster) or listed.output == "no transactions\n"
+
+
+PROVIDER = """
+from aioproducer.testing import unsecured_token
+
+class Tokens:
+    async def token(self):
+        return unsecured_token("alice")
+"""
+
+
+def tokens_file(cluster: FakeCluster, folder: Path) -> str:
+    """A `client.properties` for OAUTHBEARER, which names no provider."""
+    security = cluster.client_options("SASL_SSL", "OAUTHBEARER")
+    path = folder / "client.properties"
+    path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in security.items()), "utf-8")
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+async def test_commands_authenticate_with_a_named_provider(tmp_path: Path) -> None:
+    (tmp_path / "our_tokens.py").write_text(PROVIDER, "utf-8")
+    (tmp_path / "lines").write_text("a\nb\n", "utf-8")
+    pq.write_table(pa.table({"value": ["c", "d"]}), tmp_path / "rows.parquet")
+    found = {"environment": {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}}
+    async with FakeCluster(1, topics={"t": 1}, security=ClusterSecurity()) as cluster:
+        options = ("--config", tokens_file(cluster, tmp_path), "--token-provider", "our_tokens:Tokens")
+        load = ("load", str(tmp_path / "rows.parquet"), "--topic", "t", "--value", "value", *options)
+        diagnosed = await run("diagnose", *options, **found)
+        produced = await run("produce", "t", str(tmp_path / "lines"), *options, **found)
+        transacted = await run("produce", "t", str(tmp_path / "lines"), "--transactional", *options, **found)
+        loaded = await run(*load, **found)
+        decided = await run(*load, "--exactly-once", "--sink", "s", **found)
+        tailed = await run("tail", "t", "--from-beginning", "-n", "8", "--format", "value", *options, **found)
+        listed = await run("txn", "list", "--sink", "s", *options, **found)
+        resolved = await run("txn", "resolve", "--sink", "s", *options, **found)
+        on_spark = await run(*load, "--master", "local[*]", **found)
+
+    assert (diagnosed.code, "login      ok     OAUTHBEARER" in diagnosed.output) == (0, True), diagnosed.output
+    ended = (produced, transacted, loaded, decided, tailed, listed, resolved)
+    assert [each.code for each in ended] == [0] * len(ended), ended
+    assert sorted(tailed.output.splitlines()) == sorted("aabbccdd")
+    assert on_spark.code == 2
+    assert "--token-provider is for loads without --master" in on_spark.errors[-1]
+
+
+@pytest.mark.slow
+async def test_diagnose_explains_a_provider_that_gives_no_token(tmp_path: Path) -> None:
+    async with FakeCluster(1, security=ClusterSecurity()) as cluster, dead_port() as dead:
+        provider = f"ClientCredentials url=http://{dead}/token client_id=a client_secret=env:CLIENT_SECRET"
+        options = ("--config", tokens_file(cluster, tmp_path), "--token-provider", provider)
+        diagnosed = await run("diagnose", *options, environment={"CLIENT_SECRET": "canary"})
+
+    assert diagnosed.code == 1
+    words = " ".join(diagnosed.output.split())
+    assert f"the token endpoint http://{dead}/token cannot be asked: Connection refused" in words
+    assert "canary" not in words
 
 
 async def steps_of(options: dict[str, object]) -> list[Step]:

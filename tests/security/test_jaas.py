@@ -22,7 +22,7 @@ CANARY = "canary-password"
     "text, options",
     [
         (f'{PLAIN} required username="u" password="p";', {"username": "u", "password": "p"}),
-        (f"{PLAIN} required\n  username=u\n  password = 'p';", {"username": "u", "password": "'p'"}),
+        (f"{PLAIN} required\n  username=u\n  password = 'p';", {"username": "u", "password": "p"}),
         (f'{PLAIN} Required username="a\\"b" password="c\\\\d;=";', {"username": 'a"b', "password": "c\\d;="}),
         (f'// why\n{PLAIN} /* really */ required username="u"; // end', {"username": "u"}),
         (f"{PLAIN} sufficient;", {}),

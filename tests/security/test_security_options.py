@@ -151,6 +151,18 @@ def without(options: dict[str, Any], *names: str) -> dict[str, Any]:
             "ssl_keystore_location",
             "leave out one",
         ),
+        (TLS | {"ssl_key_location": "tls.key"}, "ssl_keystore_location", "needs ssl_keystore_location, the PEM file"),
+        (TLS | {"ssl_key_location": KEY, "ssl_keystore_location": "a"}, "ssl_key_location", "as ssl_keystore_key"),
+        (
+            TLS
+            | {
+                "ssl_key_location": "tls.key",
+                "ssl_keystore_key": KEY,
+                "ssl_keystore_certificate_chain": CERTIFICATE,
+            },
+            "ssl_key_location",
+            "ssl_key_location and ssl_keystore_key both give a key; leave out one",
+        ),
         (
             TLS | {"ssl_truststore_location": "a", "ssl_truststore_certificates": CERTIFICATE},
             "ssl_truststore_location",

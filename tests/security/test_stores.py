@@ -4,12 +4,13 @@ import errno
 import os
 import ssl
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization as forms
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs12
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs7, pkcs12
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.security._stores import KeyStore, TrustStore
@@ -43,6 +44,13 @@ def java_truststore(password: str = CANARY) -> bytes:
     authority = x509.load_pem_x509_certificate(ROOT.certificate.encode())
     return pkcs12.serialize_java_truststore(
         [pkcs12.PKCS12Certificate(authority, b"ca")], forms.BestAvailableEncryption(password.encode())
+    )
+
+
+def der(pem: str) -> bytes:
+    """Return the first block of a PEM text."""
+    return ssl.PEM_cert_to_DER_cert(
+        "\n".join(["-----BEGIN CERTIFICATE-----", *pem.split("-----")[2].split(), "-----END CERTIFICATE-----"])
     )
 
 
@@ -97,6 +105,38 @@ def test_truststore_of_java_is_read_in_each_format(tmp_path: Path) -> None:
     jks = (GOLDEN / "trust.jks").read_bytes()
     assert len(trust(jks, tmp_path, "storepass").read()) == 1
     assert len(trust(jks, tmp_path).read()) == 1, "Java, too, reads one without its password"
+
+
+def own_files(chain: bytes | str, key: bytes | str, tmp_path: Path, *, key_password: str | None = None) -> KeyStore:
+    """Certificate and key in two files."""
+    store = own(chain, tmp_path, key_password=key_password)
+    return replace(store, key_location=own(key, tmp_path).location)
+
+
+def test_key_is_read_from_a_file_of_its_own(tmp_path: Path) -> None:
+    for key in (
+        own_files(CLIENT.chain, CLIENT.key, tmp_path),
+        own_files(CLIENT.chain, encrypted(CLIENT), tmp_path, key_password=CANARY),
+        own_files(CLIENT.pem, CLIENT.pem, tmp_path),
+        own_files(OTHER.key + CLIENT.chain, CLIENT.key, tmp_path),
+    ):
+        assert built(key=key) is not None
+
+
+def test_key_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    missing = replace(own(CLIENT.chain, tmp_path), key_location="tls.key")
+    for key, option, words in (
+        (missing, "ssl_key_location", "ssl_key_location='tls.key': there is no such file"),
+        (own_files(CLIENT.chain, CLIENT.chain, tmp_path), "ssl_key_location", "it has no private key: it holds 2 cert"),
+        (own_files(CLIENT.chain, b"\x30\x82", tmp_path), "ssl_key_location", "it is not PEM, as a key"),
+        (own_files(CLIENT.chain, encrypted(CLIENT), tmp_path), "ssl_key_password", "the private key is encrypted"),
+        (own_files(CLIENT.chain, OTHER.key, tmp_path), "ssl_keystore_location", "belongs to another certificate"),
+        (own_files(CLIENT.key, CLIENT.key, tmp_path), "ssl_keystore_location", "it has no certificate"),
+        (own_files(pkcs12_of(CLIENT), CLIENT.key, tmp_path), "ssl_key_location", "leave out ssl_key_location"),
+        (own(CLIENT.chain, tmp_path), "ssl_keystore_location", "give the key's file as ssl_key_location"),
+    ):
+        found = refusal_of(key=key)
+        assert (found[0], words in found[1]) == (option, True), found
 
 
 def test_keystore_is_read_in_each_format(tmp_path: Path) -> None:
@@ -202,6 +242,19 @@ def test_truststore_that_is_no_file_is_refused(tmp_path: Path) -> None:
         ("", "the file is empty"),
         ("bootstrap.servers", "it is neither PEM nor PKCS12 nor JKS: it begins with 62 6f 6f 74"),
         (b"\x30\x82garbage", "the PKCS12 store is damaged"),
+        (b"\x30", "the PKCS12 store is damaged"),
+        (
+            der(CLIENT.chain),
+            "it is a certificate in DER, and must be PEM or PKCS12: convert it with openssl x509",
+        ),
+        (
+            der(CLIENT.key),
+            "it is a private key in DER, and must be PEM or PKCS12: convert it with openssl pkey",
+        ),
+        (
+            pkcs7.serialize_certificates(x509.load_pem_x509_certificates(CLIENT.chain.encode()), forms.Encoding.DER),
+            "it is a list of certificates (PKCS7) in DER, and must be PEM or PKCS12: convert it with openssl pkcs7",
+        ),
         (b"\xfe\xed\xfe\xed" + bytes(40), "the JKS store is damaged: version 0 is not known"),
         ((GOLDEN / "trust.jks").read_bytes()[:100], "the JKS store is damaged: it ends too early"),
         ((GOLDEN / "key.jks").read_bytes(), "it has no trusted certificate: it holds 1 private key"),

@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -72,6 +73,12 @@ async def test_secret_is_read_at_each_fetch(endpoint: Endpoint, tmp_path: Path) 
         ((200, {}, b"not JSON"), "without an access_token"),
         ((200, {}, b"[1]"), "without an access_token"),
         ((200, {}, b'{"access_token": 1}'), "without an access_token"),
+        ((200, {}, b"\n<!doctype html><title>Sign in</title>"), "an access_token: it is a page of HTML"),
+        ((503, {}, b"<html>"), "answered 503, with a page of HTML"),
+        ((200, {}, b""), "an access_token: it is empty"),
+        ((200, {}, b'{"access_token": ""}'), "an access_token: it is empty, or not text"),
+        ((200, {}, b'{"id_token": "x", "scope": ""}'), "an access_token: it has only id_token, scope"),
+        ((200, {}, b'{"error": "invalid_scope"}'), "an access_token: invalid_scope"),
         ((200, {}, b"[" * 100_000), "without an access_token"),
         ((200, {}, b" " * 10_000_000), "more than 1048576 bytes"),
         ((200, {"Content-Length": "100"}, b"short"), "without an access_token"),
@@ -86,6 +93,38 @@ async def test_endpoint_that_gives_no_token_is_quoted(endpoint: Endpoint, answer
     assert "\x1b" not in str(caught.value)
     assert CANARY not in str(caught.value)
     assert len(endpoint.heard) == 1
+
+
+def said_back(secret: str) -> dict[str, str]:
+    """Return the forms in which an endpoint may say the secret."""
+    pair = base64.b64encode(f"billing+id:{urllib.parse.quote_plus(secret)}".encode()).decode()
+    return {
+        "as it is": secret,
+        "quoted": urllib.parse.quote_plus(secret),
+        "header": f"Basic {pair}",
+        "part of the header": pair[:-9],
+        "base64": base64.b64encode(secret.encode()).decode(),
+        "part": secret[:-2],
+        "JSON": json.dumps(secret),
+    }
+
+
+@pytest.mark.parametrize("form", said_back(""))
+async def test_secret_that_an_endpoint_says_back_is_hidden(endpoint: Endpoint, form: str) -> None:
+    said = said_back(CANARY)[form]
+    endpoint.answer = (401, {}, json.dumps({"error": "invalid_client", "error_description": f"no {said}."}).encode())
+    with pytest.raises(TokenError) as caught:
+        await credentials(endpoint.url).token()
+
+    assert "401, invalid_client, no " in str(caught.value)
+    assert "<hidden>" in str(caught.value)
+    assert said.strip('"') not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["https://idp/t?client_secret=canary-a", "https://idp/t?x=1&code=canary-a"])
+def test_secret_in_the_query_of_an_endpoint_is_not_shown(url: str) -> None:
+    assert "<hidden>" in repr(credentials(url))
+    assert "canary" not in repr(credentials(url))
 
 
 async def test_frames_of_an_error_hold_no_secret(endpoint: Endpoint) -> None:
@@ -108,11 +147,20 @@ async def test_endpoint_that_is_down_is_named() -> None:
         await credentials("http://127.0.0.1:1/token").token()
 
 
-@pytest.mark.parametrize("lifetime", [0, -1, True, "60", 1e300, None])
+@pytest.mark.parametrize("lifetime", [0, -1, True, "soon", "nan", "inf", [60], 1e300, None])
 async def test_strange_lifetime_is_ignored(endpoint: Endpoint, lifetime: object) -> None:
     endpoint.answer = granted(expires_in=lifetime)
 
     assert (await credentials(endpoint.url).token()).expires_at is None
+
+
+@pytest.mark.parametrize("lifetime", [60, 60.0, "60", " 60.0 "], ids=repr)
+async def test_lifetime_may_be_a_number_or_text(endpoint: Endpoint, lifetime: object) -> None:
+    endpoint.answer = granted(expires_in=lifetime)
+    token = await credentials(endpoint.url).token()
+
+    assert token.expires_at is not None
+    assert 50 < token.expires_at - time.time() <= 60  # noqa: TID251  # as the provider counts
 
 
 @pytest.mark.parametrize(
@@ -188,17 +236,60 @@ async def test_assertion_is_signed_and_exchanged(
     assert (claims["iss"], claims["sub"]) == ("billing", "alice")
 
 
-@pytest.mark.parametrize("content, words", [(None, "cannot be read"), (b"-----BEGIN canary", "cannot sign with RS256")])
-async def test_key_that_cannot_sign_is_named(
-    endpoint: Endpoint, tmp_path: Path, *, content: bytes | None, words: str
-) -> None:
-    file = tmp_path / "key.pem"
+def der(key: PrivateKey) -> bytes:
+    encoding, form = serialization.Encoding.DER, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption())
+
+
+def openssh(key: PrivateKey) -> bytes:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    return key.private_bytes(encoding, form, serialization.NoEncryption())
+
+
+def public(key: PrivateKey) -> bytes:
+    return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def p_384() -> bytes:
+    return pem(ec.generate_private_key(ec.SECP384R1()))
+
+
+UNUSABLE_KEYS: dict[str, tuple[Callable[[], bytes | None], dict[str, str], str]] = {
+    "no file": (lambda: None, {}, "cannot be read: No such file"),
+    "no PEM": (lambda: b"-----BEGIN canary", {}, "cannot sign with RS256: the file holds no private key in PEM"),
+    "empty": (lambda: b"\n", {}, "the file is empty"),
+    "DER": (lambda: der(make_rsa()), {}, "the file is DER, and must be PEM: convert it"),
+    "public": (lambda: public(make_rsa()), {}, "the file holds no private key, only public key"),
+    "OpenSSH": (lambda: openssh(make_rsa()), {}, "it has the format of OpenSSH: convert it"),
+    "EC": (lambda: pem(make_ec()), {}, "it is an EC key: set algorithm='ES256', or give an RSA key"),
+    "RSA": (lambda: pem(make_rsa()), {"algorithm": "ES256"}, "it is an RSA key: set algorithm='RS256'"),
+    "P-384": (p_384, {"algorithm": "ES256"}, "its curve is secp384r1, and must be P-256"),
+    "damaged": (lambda: pem(make_rsa())[:400] + b"\n-----END PRIVATE KEY-----\n", {}, "RS256: it is damaged"),
+    "locked": (lambda: pem(make_rsa(), b"canary-right"), {}, "it is encrypted: give private_key_password"),
+    "wrong password": (
+        lambda: pem(make_rsa(), b"canary-right"),
+        {"private_key_password": "canary-wrong"},
+        "private_key_password is wrong, or the key is damaged",
+    ),
+    "not locked": (
+        lambda: pem(make_rsa()),
+        {"private_key_password": "canary-wrong"},
+        "it is not encrypted: leave out private_key_password",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE_KEYS)
+async def test_key_that_cannot_sign_is_named(endpoint: Endpoint, tmp_path: Path, case: str) -> None:
+    make, options, words = UNUSABLE_KEYS[case]
+    file, content = tmp_path / "key.pem", make()
     if content is not None:
         file.write_bytes(content)
-    provider = JwtBearer(endpoint.url, private_key_file=file, issuer="i", subject="s")
-    with pytest.raises(TokenError, match=words) as caught:
+    provider = JwtBearer(endpoint.url, private_key_file=file, issuer="i", subject="s", **options)  # type: ignore[arg-type]
+    with pytest.raises(TokenError) as caught:
         await provider.token()
 
+    assert words in str(caught.value)
     assert "canary" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -239,8 +330,10 @@ async def test_token_is_signed_for_the_cluster_of_the_region(monkeypatch: pytest
 
 @needs_signer
 async def test_missing_credentials_are_named() -> None:
-    with pytest.raises(TokenError, match="AWS gives no credentials for MSK"):
+    with pytest.raises(TokenError, match="AWS gives no credentials for MSK: none are found: set AWS_ACCESS_KEY_ID"):
         await MskIam("eu-central-1").token()
+    with pytest.raises(TokenError, match="AWS gives no credentials for MSK: none are found: set AWS_ACCESS_KEY_ID"):
+        await MskIam("eu-central-1", role_arn="arn:aws:iam::123456789012:role/x").token()
 
 
 @needs_signer

@@ -25,13 +25,14 @@ from aioproducer.spark._commit import (
     Preparation,
     SinkCommit,
     SupersededError,
+    UncertainCommitError,
     UndecidedBatchError,
     UnfinishedCommitError,
     WrittenTask,
 )
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.spark._decision_record import SinkIds, TaskEntry
-from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 
 QUERY = "stream q"
 
@@ -125,6 +126,29 @@ async def test_decision_is_kept_as_offsets_of_the_group(sink: Sink) -> None:
         again = {0: OffsetAndMetadata(2, "y")}
         await cluster.write_decision(following, again)
         assert await cluster.fetch_decision() == again
+
+
+async def test_refused_end_of_a_decision_leaves_it_uncertain() -> None:
+    """An earlier attempt, whose answer was lost, may have committed it."""
+    async with FakeCluster(1) as fake, Sink.on(fake.bootstrap_servers) as sink, sink.cluster() as cluster:
+        commit = SinkCommit(sink.ids, cluster, cluster.partitions)
+        task = await sink.written(await commit.prepare(), 0, b"v")
+        fake.faults.error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Where(api=ApiKey.END_TXN))
+        with pytest.raises(UncertainCommitError, match="no answer says whether the batch is decided") as met:
+            await commit.commit([task])
+
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in str(met.value)
+
+
+async def test_decision_whose_answer_is_lost_is_made_once() -> None:
+    async with FakeCluster(1) as fake, Sink.on(fake.bootstrap_servers) as sink, sink.cluster() as cluster:
+        commit = SinkCommit(sink.ids, cluster, cluster.partitions)
+        task = await sink.written(await commit.prepare(), 0, b"v")
+        fake.faults.drop_connection(Where(api=ApiKey.END_TXN), after_append=True)
+        await commit.commit([task])
+
+        assert (await commit.prepare()).last_batch == 0
+        assert await sink.committed() == [b"v"]
 
 
 async def test_decision_of_an_overtaken_driver_is_refused(sink: Sink) -> None:

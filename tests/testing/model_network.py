@@ -14,7 +14,7 @@ from aioproducer.testing import ApiKey
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.exchange import Close, PauseReading, ResumeReading, Send
 from aioproducer.testing.fake_broker.log.partition import Partition
-from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.settings import ClusterSettings, counted_from
 from aioproducer.testing.fake_broker.topics import Topic, TopicRequest
 from tests.reference.record_batch import Batch, Record, encode_batch
 from tests.testing.kio_classes import schema, written
@@ -122,7 +122,7 @@ class ModelNetwork:
         settings.setdefault("replication_factor", nodes)
         self.now = 100.0
         epoch = WALL_CLOCK_MS - self.now * 1000
-        chosen = ClusterSettings(wall_clock_at_zero_ms=epoch, **settings)  # type: ignore[arg-type]
+        chosen = ClusterSettings(wall_clock=counted_from(epoch), **settings)  # type: ignore[arg-type]
         self.model = ModelCluster(nodes, chosen, random=Random(1))
         self._clients: dict[int, ModelClient] = {}
         for name, partitions in (topics or {"t": 1}).items():

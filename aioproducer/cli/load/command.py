@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, file_properties
+from aioproducer.cli.arguments import (
+    BootstrapServer,
+    ConfigFile,
+    TokenProviderName,
+    file_properties,
+    tell_ignored,
+)
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.load.settings import OWN_PROPERTIES, LoadSettings
 from aioproducer.cli.running import usage_error
@@ -22,6 +28,7 @@ def load(  # one for each argument
     topic: Annotated[str, typer.Option("--topic", "-t", help="Topic of the records.", show_default=False)] = "",
     bootstrap_server: BootstrapServer = None,
     config_file: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     key: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the keys.", show_default="no keys")
     ] = None,
@@ -87,12 +94,14 @@ def load(  # one for each argument
     4: with --exactly-once: decided, but not finished, or perhaps decided; txn resolve finishes it.
     130, 143, 129: after Ctrl-C, SIGTERM or SIGHUP.
     """
-    file = file_properties(config_file)
+    file = file_properties(config_file, token_provider)
+    tell_ignored(file)
     settings = LoadSettings(
         paths=paths or [],
         topic=topic,
         bootstrap_server=file.servers(bootstrap_server),
         file_properties=file.besides(OWN_PROPERTIES),
+        provided=file.provided,
         key=key,
         value=value,
         is_json=as_json,

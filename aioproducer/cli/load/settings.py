@@ -29,6 +29,8 @@ class LoadSettings:
     topic: str
     bootstrap_server: str
     file_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    provided: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Properties that are objects: a token provider."""
     key: str | None
     value: str | None
     is_json: bool
@@ -77,6 +79,8 @@ class LoadSettings:
             yield f"--rate {self.rate:g}: must be 1 or more"
         if self.inspect is not None and self.master is not None:
             yield "--inspect is for loads without --master: Spark has a page of its own"
+        if self.provided and self.master is not None:
+            yield "--token-provider is for loads without --master: Spark's tasks cannot be given an object"
         if self.inspect is not None and self.dry_run:
             yield "--inspect and --dry-run exclude each other: nothing is sent"
         yield from self._without_spark()
@@ -140,7 +144,7 @@ class LoadSettings:
             ConfigurationError: an option is wrong.
         """
         try:
-            return SinkOptions.parse(self.sink_options(tasks))
+            return SinkOptions.parse(self.sink_options(tasks), provided=self.provided)
         except ConfigurationError as error:
             # The data source's options are `kafka.linger.ms`, those of the command `--property linger.ms`. A value
             # follows a quote, `=` or another part of it.

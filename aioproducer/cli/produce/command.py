@@ -13,7 +13,15 @@ import structlog
 import typer
 
 from aioproducer._threads.installed_uvloop import installed_uvloop
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, FileProperties, file_properties, text_of
+from aioproducer.cli.arguments import (
+    BootstrapServer,
+    ConfigFile,
+    FileProperties,
+    TokenProviderName,
+    file_properties,
+    tell_ignored,
+    text_of,
+)
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.process import tell
 from aioproducer.cli.produce.input import Format, find_inputs
@@ -23,6 +31,7 @@ from aioproducer.cli.running import usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import MAX_PARTITION, check_topic_name
+from aioproducer.security._cleared_frames import clears_frames
 
 _SETUP_TIMEOUT = "socket.connection.setup.timeout"
 
@@ -45,6 +54,7 @@ def produce(
     ] = None,
     bootstrap_server: BootstrapServer = None,
     config_file: ConfigFile = None,
+    token_provider: TokenProviderName = None,
     input_format: Annotated[
         Format,
         typer.Option(
@@ -132,7 +142,7 @@ def produce(
     )
     problems += _argument_problems(settings, drain_timeout)
     given = _properties(properties or [], problems)
-    file = file_properties(config_file)
+    file = file_properties(config_file, token_provider)
     defaults = DEFAULT_PROPERTIES
     if transactional:
         default_id = file.all.get(_TRANSACTIONAL_ID, f"aioproducer-produce-{topic}")
@@ -144,9 +154,10 @@ def produce(
     elif transactional_id is not None:
         problems.append(f"--transactional-id {transactional_id!r} needs --transactional")
     given = {**file.besides([*given, _TRANSACTIONAL_ID]), **given}
-    config = _config(file.servers(bootstrap_server), given, defaults, file=file, problems=problems)
+    config = _config(file.servers(bootstrap_server), given, {**defaults, **file.provided}, file=file, problems=problems)
     if config is None or problems:
         usage_error(problems)
+    tell_ignored(file)
     listener = listener_of(inspect)
     _show_logs(verbose=verbose)
     result, tally = _run(config, settings, drain_timeout, listener)
@@ -202,10 +213,11 @@ def _argument_problems(settings: FeedSettings, drain_timeout_s: float) -> Iterat
         yield f"--drain-timeout {drain_timeout_s:g}: must be 0 or more seconds"
 
 
+@clears_frames
 def _config(
     bootstrap_server: str,
     given: Mapping[str, str],
-    defaults: Mapping[str, str],
+    defaults: Mapping[str, object],
     *,
     file: FileProperties,
     problems: list[str],

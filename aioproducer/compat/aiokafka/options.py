@@ -168,7 +168,7 @@ def warn_of_deprecated(*, loop: object, api_version: object) -> None:
         ),
     ):
         if given is not None:
-            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=3)
+            warnings.warn(f"The `{name}` parameter {text}", DeprecationWarning, stacklevel=4)
 
 
 def buffer_for(max_request_size: int) -> int:

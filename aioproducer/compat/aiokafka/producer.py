@@ -18,6 +18,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
 
+from aioproducer._producer.names_elsewhere import OF_AIOKAFKA, KindWithHints, explains
+from aioproducer._shown_values import in_any_state
 from aioproducer.compat.aiokafka.batches import BatchBuilder, let_go, serialized, tell_first
 from aioproducer.compat.aiokafka.client import ClientView, UnderlyingProducer
 from aioproducer.compat.aiokafka.errors import TRANSLATED, as_aiokafka, set_error, undelivered
@@ -40,6 +42,7 @@ from aioproducer.compat.aiokafka.transactions import AIOKafkaTransactionMethods
 from aioproducer.config import ProducerConfig
 from aioproducer.config._option_types import IntOption
 from aioproducer.errors import KafkaError, MetadataTimeoutError, ProducerClosedError, UndeliveredError
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +57,8 @@ _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
-class AIOKafkaProducer(AIOKafkaTransactionMethods):
+@explains(OF_AIOKAFKA, other_block="__enter__")
+class AIOKafkaProducer(AIOKafkaTransactionMethods, metaclass=KindWithHints):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python
@@ -101,6 +105,7 @@ class AIOKafkaProducer(AIOKafkaTransactionMethods):
         ConfigurationError: a `ValueError`; an option is invalid, or not supported yet.
     """
 
+    @clears_frames
     def __init__(  # noqa: PLR0913  # aiokafka's signature
         self,
         *,
@@ -408,6 +413,7 @@ class AIOKafkaProducer(AIOKafkaTransactionMethods):
         """Addresses and client id for tracing libraries; not an `AIOKafkaClient`."""
         return ClientView(self._config)
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<AIOKafkaProducer over {self._producer!r}>"
 

@@ -81,12 +81,10 @@ def check_producers(producers: tuple[object, ...]) -> None:
             raise TypeError(text)
 
 
-async def look_at(producer: Producer | BlockingProducer, *, explained: bool) -> LiveView:
-    """Read a producer of either kind without blocking this event loop.
+async def on_its_loop(producer: Producer | BlockingProducer, read: Callable[[], LiveView]) -> LiveView:
+    """Call a method of a producer of either kind that reads it, without blocking this event loop.
 
     Raises:
         KafkaError: the thread of a `BlockingProducer` does not answer.
     """
-    if isinstance(producer, Producer):
-        return producer._view(explained=explained)
-    return await asyncio.to_thread(producer._view, explained=explained)
+    return read() if isinstance(producer, Producer) else await asyncio.to_thread(read)

@@ -6,11 +6,12 @@ Its state is JSON without payload and configuration, of a limited number of rows
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from heapq import nlargest
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
@@ -24,22 +25,25 @@ from aioproducer.integrations.asgi._answers import (
     Scope,
     check_producers,
     json_answer,
-    look_at,
+    on_its_loop,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from aioproducer._producer.producer import Producer
     from aioproducer._producer.producer_metrics import LiveView, NodeView
     from aioproducer.blocking import BlockingProducer
-    from aioproducer.explanation import Waiting
+    from aioproducer.explanation import Waiting, WaitingCall
 
 PARTITIONS: Final = 50
 REASONS: Final = 8
+CALLS: Final = 20
 NODES: Final = 100
 
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")  # also at the near end of an SSH tunnel
+ANY_HOST: Final = "*"
+
 _KEPT_S: Final = 0.5  # many open pages cost as much as one
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _HTML: Final = b"text/html; charset=utf-8"
 _POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:; connect-src 'self'; "
@@ -52,20 +56,21 @@ class Inspector(GetApp):
 
     Args:
         producers: read at each request; may grow.
-        hosts: names that the header `Host` may have, against DNS rebinding; None leaves that to the server.
+        hosts: names that the header `Host` may have, against DNS rebinding.
     """
 
-    def __init__(
-        self, producers: Sequence[Producer | BlockingProducer], *, hosts: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, producers: Sequence[Producer | BlockingProducer], *, hosts: Iterable[str] = LOCAL_HOSTS) -> None:
         self._producers = producers
-        self._hosts = hosts
+        self._hosts = _checked(hosts)
         self._lock = asyncio.Lock()
         self._kept: tuple[float, Answer] | None = None
 
     async def _answer(self, scope: Scope) -> Answer:
-        if self._hosts is not None and _host_of(scope) not in self._hosts:
-            return Answer(403, f"ask for one of the hosts {', '.join(sorted(self._hosts))}\n".encode())
+        if ANY_HOST not in self._hosts and _host_of(scope) not in self._hosts:
+            text = (
+                f"this page is served under {', '.join(sorted(self._hosts))}: for others, inspector(..., hosts=[...])"
+            )
+            return Answer(403, f"{text}\n".encode())
         return await self._state() if scope.get("query_string") == b"state" else _page()
 
     async def _state(self) -> Answer:
@@ -78,8 +83,8 @@ class Inspector(GetApp):
             return self._kept[1]
 
 
-def inspector(*producers: Producer | BlockingProducer) -> App:
-    """Return an ASGI application to mount: a page with throughput, latency, buffer, nodes, and what records wait for.
+def inspector(*producers: Producer | BlockingProducer, hosts: Iterable[str] = LOCAL_HOSTS) -> App:
+    """Return an ASGI application to mount: throughput, latency, buffer, nodes, and what records and calls wait for.
 
     `Mount("/producer", inspector(producer))` is a route of Starlette and FastAPI. The page is whole in itself and loads
     nothing from elsewhere. It shows names of topics, brokers and errors, but no keys, values, headers or options: mount
@@ -88,17 +93,33 @@ def inspector(*producers: Producer | BlockingProducer) -> App:
 
     Args:
         *producers: started or not, of either kind; a `Producer` must run on the event loop that serves the page.
+        hosts: names under which the page is served, as the header `Host` has them, without the port. Any other is
+            answered with 403, so that no page of another site reads this one in a browser (DNS rebinding). By default
+            only this machine: give the name under which your team reaches it. `["*"]` leaves the check to the proxy or
+            middleware in front.
 
     Raises:
-        TypeError: not a producer; names its place.
+        TypeError: not a producer, with its place; or not a list of names.
+        ValueError: no name of a host.
     """
     check_producers(producers)
-    return Inspector(producers)
+    return Inspector(producers, hosts=hosts)
+
+
+def _checked(hosts: Iterable[str]) -> frozenset[str]:
+    names = list(hosts) if isinstance(hosts, Iterable) and not isinstance(hosts, str | bytes) else None
+    if names is None or not all(isinstance(each, str) for each in names):
+        raise TypeError('hosts must be a list of names, as hosts=["inspector.example"]')
+    for name in names:
+        if name != ANY_HOST and (not name or name != _without_port(name) or not _NAME.fullmatch(name)):
+            text = f"hosts: {name!r} is no name of a host; give it without scheme, port and path, or as [::1]"
+            raise ValueError(text)
+    return frozenset(name.lower() for name in names)
 
 
 async def _view_of(producer: Producer | BlockingProducer) -> LiveView | KafkaError:
     try:
-        return await look_at(producer, explained=True)
+        return await on_its_loop(producer, partial(producer._view, explained=True))
     except KafkaError as error:
         return error
 
@@ -127,7 +148,10 @@ def _host_of(scope: Scope) -> str:
     headers = scope["headers"]
     assert isinstance(headers, Sequence)
     hosts: Mapping[bytes, bytes] = dict(headers)
-    host = hosts.get(b"host", b"").decode("latin-1").lower()
+    return _without_port(hosts.get(b"host", b"").decode("latin-1").lower())
+
+
+def _without_port(host: str) -> str:
     return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
@@ -154,7 +178,8 @@ class _Group:
 def document_of(view: LiveView) -> dict[str, object]:
     """Return the state for the page, which computes rates from the totals of two answers."""
     statistics = view.statistics
-    waiting = () if view.explanation is None else view.explanation.waiting
+    explained = view.explanation
+    waiting, calls = (explained.waiting, explained.calls) if explained is not None else ((), ())
     by_reason: dict[object, _Group] = {}
     by_partition: dict[object, _Group] = {}
     for each in waiting:
@@ -166,7 +191,7 @@ def document_of(view: LiveView) -> dict[str, object]:
     return {
         "client_id": statistics.client_id,
         "state": view.state,
-        "note": view.note,
+        "note": explained.note if explained is not None else view.note,
         "acknowledged": statistics.records_acknowledged,
         "bytes": statistics.batch_bytes,
         "requests": statistics.requests_sent,
@@ -186,6 +211,8 @@ def document_of(view: LiveView) -> dict[str, object]:
             {"words": words, "records": group.records, "oldest_s": group.oldest.age_s} for words, group in reasons
         ],
         "reasons_left": len(by_words) - len(reasons),
+        "calls": [_call(call) for call in calls[:CALLS]],
+        "calls_left": max(len(calls) - CALLS, 0),
         "partitions": [_partition(group) for group in worst],
         "partitions_left": len(by_partition) - len(worst),
     }
@@ -212,6 +239,20 @@ def _node(node: NodeView) -> dict[str, object]:
         "requests": node.requests,
         "responses": node.responses,
         "latency_s": node.request_latency_s,
+    }
+
+
+def _call(call: WaitingCall) -> dict[str, object]:
+    return {
+        "name": call.subject,
+        "request": call.request,
+        "nodes": call.node_ids,
+        "reason": call.reason.value,
+        "words": call.words,
+        "age_s": call.age_s,
+        "since_s": call.since_s,
+        "until_s": call.until_s,
+        "deadline_s": call.deadline_s,
     }
 
 

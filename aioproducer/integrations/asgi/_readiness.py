@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aioproducer._producer.producer import Producer
 from aioproducer.errors import KafkaError
-from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, check_producers, json_answer, look_at
+from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, check_producers, json_answer, on_its_loop
 
 if TYPE_CHECKING:
+    from aioproducer._producer.producer import Producer
     from aioproducer._producer.producer_metrics import LiveView
     from aioproducer.blocking import BlockingProducer
 
@@ -29,8 +29,9 @@ def readiness(*producers: Producer | BlockingProducer) -> App:
     """Return an ASGI application that answers 200 while all producers can send, else 503, each with its reason as JSON.
 
     `Route("/ready", readiness(producer))` is a route of Starlette and FastAPI. Ready is a producer that runs and whose
-    brokers answered last, also while its buffer is full: a request then waits or is refused by itself. The answer names
-    brokers and errors, but nothing secret and nothing of records; it asks no broker.
+    brokers answered last, also while its buffer is full: a request then waits or is refused by itself. Silence counts
+    after `request_timeout_ms`. The answer names brokers and errors, but nothing secret and nothing of records. It waits
+    for no broker; a producer that has nothing to send asks one for a small answer, at most four times per second.
 
     A `BlockingProducer` that was not started is started, in this process, as by its first call.
 
@@ -43,10 +44,7 @@ def readiness(*producers: Producer | BlockingProducer) -> App:
 
 async def _row_of(producer: Producer | BlockingProducer) -> dict[str, object]:
     try:
-        view = await look_at(producer, explained=False)
-        if view.state == "new" and not isinstance(producer, Producer):
-            # Its first call would start it, but a server that is not ready gets no call.
-            view = await asyncio.to_thread(producer._started_view)
+        view = await on_its_loop(producer, producer._probe)
     except (KafkaError, OSError, RuntimeError) as error:  # the latter: no more files or threads are allowed
         return {"ready": False, "reason": str(error)}
     statistics, reason = view.statistics, _reason(view)
@@ -72,5 +70,4 @@ def _reason(view: LiveView) -> str:
         return f"the producer is {view.state}"
     if statistics.metadata_age_s is None:
         return f"no broker has answered yet{error}"
-    # An idle producer closes its connections: then the last request for metadata shows whether brokers answer.
-    return f"no broker can be reached{error}" if error and not statistics.connections else ""
+    return view.silence

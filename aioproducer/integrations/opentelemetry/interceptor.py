@@ -1,31 +1,33 @@
 """An interceptor that traces each record: a span `send {topic}`, whose context travels in the record's headers.
 
-The names are those of the semantic conventions for messaging with Kafka, 1.44, which are in development: they stand in
-one table, `NAMES`. Only the API of OpenTelemetry is used; without an SDK nothing is recorded, and records go as before.
+Names and rules are those of the semantic conventions for messaging with Kafka, 1.44, which are in development:
+docs/how-to/observe.md goes through them one by one. Only the API of OpenTelemetry is used; without an SDK nothing is
+recorded, and records go as before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from opentelemetry import metrics, propagate, trace
-from opentelemetry.context import get_current
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, get_current
 from opentelemetry.propagators.textmap import Setter
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._version import VERSION
-from aioproducer.errors import BrokerError
+from aioproducer.errors import BrokerError, KafkaError
 from aioproducer.interceptors import ProducerInterceptor
-from aioproducer.records import with_headers
+from aioproducer.records import WatchedRecord, with_headers
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
     from opentelemetry.util.types import AttributeValue
@@ -58,12 +60,13 @@ class Names(NamedTuple):
 
 
 NAMES: Final = Names()
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 DURATIONS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """The buckets that the conventions advise."""
 
-_OFFSET: Final = NAMES.offset
 _PARENT: Final = "traceparent"
 _MAX_KNOWN: Final = 10_000  # topics, and partitions, whose attributes are kept
+_SUPPRESSED_BY_HAND: Final = "suppress_instrumentation"  # the SDK's exporters set the other key alone
 
 
 class _Topic:
@@ -94,27 +97,55 @@ class _Place:
         self.traced = traced
 
 
-class _Open(NamedTuple):
-    """A record that has not ended."""
+class _Began:
+    """When an operation began, so that its span and its duration agree."""
 
-    span: Span
-    bulk: _Bulk | None
-    mark: object  # the value of a header; kept, so that no other object gets its id
-    began_at: float
+    __slots__ = ("_at", "ns")
+
+    def __init__(self) -> None:
+        self.ns = time.time_ns()
+        self._at = time.perf_counter_ns()
+
+    def passed_ns(self) -> int:
+        return time.perf_counter_ns() - self._at
 
 
 class _Bulk:
     """One `send_many` or `send_arrow`: its span ends with the last of its records."""
 
-    __slots__ = ("began_at", "error_type", "failed", "is_given", "left", "records", "span", "topic")
+    __slots__ = (
+        *("began", "contents", "context", "error_type", "failed", "injected", "is_given", "left", "links", "on_end"),
+        *("owner", "places", "records", "span", "topic"),
+    )
 
-    def __init__(self, span: Span, topic: str) -> None:
-        self.span = span
+    def __init__(self, owner: OpenTelemetryInterceptor, topic: str, context: Context) -> None:
+        self.owner = owner
         self.topic = topic
-        self.began_at = time.perf_counter()
+        self.context = context  # of the call
+        self.on_end = partial(owner._end_in, self)  # noqa: SLF001  # its own records end there
+        self.injected: Headers | None = None  # by which all records get the context of the span
+        self.began = _Began()
+        self.span: Span | None = None  # begins when its kind is known
+        self.links: list[Link] = []  # until then
         self.records = self.left = self.failed = 0
+        self.contents: _Attributes = {}  # that all records have
+        self.places: set[TopicPartition] = set()  # at most two
         self.error_type = ""  # of the last record that failed
         self.is_given = False  # the call has returned: no more records follow
+
+    def add(self, contents: _Attributes) -> None:
+        if not self.records:
+            self.contents = contents
+        elif self.contents and self.contents != contents:
+            self.contents = dict(self.contents.items() & contents.items())
+        self.records += 1
+        self.left += 1
+
+    def link(self, link: Link) -> None:
+        if self.span is None:
+            self.links.append(link)
+        else:
+            self.span.add_link(link.context, link.attributes)
 
 
 class _Carrier(Setter[list[tuple[str, bytes]]]):
@@ -123,16 +154,16 @@ class _Carrier(Setter[list[tuple[str, bytes]]]):
 
 
 _CARRIER: Final = _Carrier()
-_BULK: Final[ContextVar[_Bulk | None]] = ContextVar("aioproducer_bulk", default=None)
+_BULKS: Final[ContextVar[tuple[_Bulk, ...]]] = ContextVar("aioproducer_bulks", default=())  # the innermost first
 
 
 class OpenTelemetryInterceptor(ProducerInterceptor):
-    """Traces the records of one producer: `Producer(..., interceptors=[OpenTelemetryInterceptor()])`.
+    """Traces records: `Producer(..., interceptors=[OpenTelemetryInterceptor()])`.
 
     A record's span begins with its call, as a child of the current one, and ends with its acknowledgement or error. The
     context goes into its headers by the global propagator (W3C `traceparent` and baggage unless set otherwise), except
-    where the caller has put a `traceparent`: that one stays, and the span links to it. One `send_many` or `send_arrow`
-    has one span. Put it last: an interceptor behind it must not remove its headers.
+    where the caller has put a context there: that one stays, and the span links to it. One `send_many` or `send_arrow`
+    has one span. Nothing is recorded within OpenTelemetry's `suppress_instrumentation()`.
 
     Args:
         tracer_provider: None is the global one.
@@ -158,17 +189,24 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         for name, value in (("with_keys", with_keys), ("with_create_spans", with_create_spans)):
             if not isinstance(value, bool):
                 raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
-        self._tracer = trace.get_tracer("aioproducer", VERSION, tracer_provider)
-        meter = metrics.get_meter("aioproducer", VERSION, meter_provider)
-        self._sent = meter.create_counter(NAMES.sent_messages, "{message}", "Messages that were sent.")
+        self._tracer = trace.get_tracer("aioproducer", VERSION, tracer_provider, SCHEMA_URL)
+        meter = metrics.get_meter("aioproducer", VERSION, meter_provider, SCHEMA_URL)
+        self._sent = meter.create_counter(
+            NAMES.sent_messages, "{message}", "Number of messages producer attempted to send to the broker."
+        )
         self._duration = meter.create_histogram(
-            NAMES.duration, "s", "Duration of sending.", explicit_bucket_boundaries_advisory=DURATIONS_S
+            NAMES.duration,
+            "s",
+            "Duration of messaging operation initiated by a producer or consumer client.",
+            explicit_bucket_boundaries_advisory=DURATIONS_S,
         )
         self._with_keys = with_keys
         self._with_create_spans = with_create_spans
-        self._open: dict[int, _Open] = {}
-        self._base: _Attributes = {NAMES.system: "kafka"}
-        self._send: _Attributes = {**self._base, NAMES.operation_name: "send", NAMES.operation_type: "send"}
+        self._know_nothing()
+
+    def _know_nothing(self) -> None:
+        """Begin with no producer."""
+        self._send: _Attributes = {NAMES.system: "kafka", NAMES.operation_name: "send", NAMES.operation_type: "send"}
         self._cluster: Callable[[], Cluster] | None = None
         self._seen: Cluster | None = None
         self._topics: dict[str, _Topic] = {}
@@ -177,91 +215,113 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     # Called by the producer
 
+    def for_producer(self) -> Self:
+        """Return a copy, which has the producer's name and cluster."""
+        own = copy.copy(self)
+        own._know_nothing()  # noqa: SLF001  # of a copy of this object
+        return own
+
     def on_start(self, client_id: str, cluster: Callable[[], Cluster]) -> None:
         """Take the producer's name, and the view of its cluster."""
-        self._base = {**self._base, NAMES.client_id: client_id}
         self._send = {**self._send, NAMES.client_id: client_id}
         self._topics.clear()
         self._cluster = cluster
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+    def on_send(self, record: ProducerRecord) -> ProducerRecord | WatchedRecord:
         """Begin the record's span, and put its context into the headers."""
-        bulk, current = _BULK.get(), get_current()  # looked up once: each call of the API would do so again
-        given = _parent_in(record.headers) if record.headers else None
-        span = self._begin(record, given, current) if bulk is None else self._begin_in(bulk, record)
-        if given is not None:
-            mark, headers = _own_copy(record.headers, given)
-        else:
-            added: list[tuple[str, bytes]] = []
-            propagate.inject(added, trace.set_span_in_context(span, current), _CARRIER)
-            if not added:  # no SDK
-                return record if bulk is None else self._untraced(bulk, record)
-            mark, headers = added[0][1], (*record.headers, *added)
-        self._open[id(mark)] = _Open(span, bulk, mark, time.perf_counter())
-        return with_headers(record, headers)
+        current = get_current()  # looked up once: each call of the API would do so again
+        if _is_suppressed(current):
+            return record
+        given = _context_in(record.headers) if record.headers else None
+        for bulk in _BULKS.get():
+            if bulk.owner is self and not bulk.is_given:
+                return WatchedRecord(self._take_in(bulk, record, given), bulk.on_end)
+        began = _Began()
+        span = self._begin(record, given, current=current, began=began)
+        watched = record if given is not None else _with(record, _injected(span, current))
+        return WatchedRecord(watched, partial(self._end, span, began))
 
     @contextmanager
     def around_many(self, topic: str) -> Iterator[None]:
         """Enclose the records of one `send_many` or `send_arrow` in one span."""
-        known = self._topic(topic)
-        span = self._tracer.start_span(known.name, kind=SpanKind.PRODUCER, attributes=known.attributes)
-        bulk = _Bulk(span, topic)
-        token = _BULK.set(bulk)
+        current = get_current()
+        if _is_suppressed(current):
+            yield
+            return
+        bulk = _Bulk(self, topic, current)
+        token = _BULKS.set((bulk, *_BULKS.get()))
         try:
             yield
         finally:
-            _BULK.reset(token)
+            _BULKS.reset(token)
             bulk.is_given = True
             self._end_if_over(bulk)
 
-    def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
-        """End the record's span with its place in the log."""
-        ended = self._take(headers)
-        place = self._place_of(metadata.topic, metadata.partition)
-        self._count_delivered(place)
-        if ended is None:
-            return
-        span, bulk, _, began_at = ended
-        if bulk is not None:
-            bulk.left -= 1
-            self._end_if_over(bulk)
-            return
-        self._duration.record(time.perf_counter() - began_at, place.measured)
-        span.set_attributes({**place.traced, _OFFSET: metadata.offset})
-        span.end()
-
-    def on_error(self, topic_partition: TopicPartition, error: Exception, headers: Headers) -> None:
-        """End the record's span with its error."""
-        ended, kind = self._take(headers), _type_of(error)
-        place = self._place_of(*topic_partition)
-        measured = {**place.measured, NAMES.error_type: kind}
-        self._sent.add(1, measured)
-        if ended is None:
-            return
-        if ended.bulk is None:
-            self._duration.record(time.perf_counter() - ended.began_at, measured)
-        else:
-            ended.bulk.left -= 1
-            ended.bulk.failed += 1
-            ended.bulk.error_type = kind
-            ended.bulk.span.set_attribute(NAMES.error_type, kind)
-            self._end_if_over(ended.bulk)
-            return
-        ended.span.set_attributes({**place.traced, NAMES.error_type: kind})
-        ended.span.set_status(StatusCode.ERROR, str(error))
-        ended.span.end()
-
     def close(self) -> None:
-        """End the spans of records whose headers another interceptor has removed."""
-        try:
-            self._add_delivered()
-        finally:
-            left, self._open = self._open, {}
-            for each in left.values():
-                if each.span.is_recording():  # that of a bulk ends once
-                    each.span.end()
+        """Count what the counter does not have yet."""
+        self._add_delivered()
+
+    # The end of a record
+
+    def _end(  # noqa: PLR0917  # what it began with, and how it ended
+        self, span: Span, began: _Began, where: TopicPartition, metadata: RecordMetadata | None, error: Exception | None
+    ) -> None:
+        place, passed_ns = self._place_of(*where), began.passed_ns()
+        measured = place.measured
+        ended: _Attributes = dict(place.traced)
+        if metadata is not None and metadata.offset >= 0:  # not known with acks=0
+            ended[NAMES.offset] = metadata.offset
+        if error is None:
+            self._count_delivered(place)
+        else:
+            ended[NAMES.error_type] = kind = _type_of(error)
+            measured = self._count_failed(place, kind, error)
+            span.set_status(StatusCode.ERROR, str(error))
+        self._duration.record(passed_ns / 1e9, measured)
+        span.set_attributes(ended)
+        span.end(began.ns + passed_ns)
+
+    def _end_in(  # as `_end`
+        self, bulk: _Bulk, where: TopicPartition, _metadata: RecordMetadata | None, error: Exception | None
+    ) -> None:
+        place = self._place_of(*where)
+        if where not in bulk.places and len(bulk.places) <= 1:
+            bulk.places.add(where)
+        if error is None:
+            self._count_delivered(place)
+        else:
+            bulk.failed += 1
+            bulk.error_type = _type_of(error)
+            self._count_failed(place, bulk.error_type, error)
+        bulk.left -= 1
+        self._end_if_over(bulk)
+
+    def _end_if_over(self, bulk: _Bulk) -> None:
+        if not bulk.is_given or bulk.left:
+            return
+        span = self._send_span(bulk, SpanKind.CLIENT)
+        ended: _Attributes = {**bulk.contents, NAMES.batch_count: bulk.records}
+        measured = self._topic(bulk.topic).attributes
+        if len(bulk.places) == 1:
+            place = self._place_of(*next(iter(bulk.places)))
+            measured, ended = place.measured, {**place.traced, **ended}
+        if bulk.failed:
+            ended[NAMES.error_type] = bulk.error_type
+            measured = {**measured, NAMES.error_type: bulk.error_type}
+            span.set_status(StatusCode.ERROR, f"{bulk.failed} of {bulk.records} records failed")
+        passed_ns = bulk.began.passed_ns()
+        self._duration.record(passed_ns / 1e9, measured)
+        span.set_attributes(ended)
+        span.end(bulk.began.ns + passed_ns)
 
     # The counter: one call for the records of a batch, since each call costs a third of a span
+
+    def _count_failed(self, place: _Place, kind: str, error: Exception) -> _Attributes:
+        """Count a record that failed, unless it was never sent; return the attributes of what failed."""
+        measured = {**place.measured, NAMES.error_type: kind}
+        if isinstance(error, KafkaError) and error.attempts:
+            self._sent.add(1, measured)
+        return measured
 
     def _count_delivered(self, place: _Place) -> None:
         place.delivered += 1
@@ -289,58 +349,53 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
 
     # Spans
 
-    def _begin(self, record: ProducerRecord, given: bytes | None, current: Context) -> Span:
+    def _begin(self, record: ProducerRecord, given: list[Link] | None, *, current: Context, began: _Began) -> Span:
         topic = self._topic(record.topic)
         attributes = topic.attributes
         if record.partition is not None or record.value is None or self._with_keys:
-            attributes = dict(attributes)
-            if record.partition is not None:
-                attributes[NAMES.partition] = str(record.partition)
-            self._add_contents(attributes, record)
-        links = None if given is None else _links_to(given)
-        return self._tracer.start_span(topic.name, current, SpanKind.PRODUCER, attributes, links)
+            attributes = {**attributes, **self._where(record), **self._contents(record)}
+        kind = SpanKind.PRODUCER if given is None else SpanKind.CLIENT
+        return self._tracer.start_span(topic.name, current, kind, attributes, given, began.ns)
 
-    def _begin_in(self, bulk: _Bulk, record: ProducerRecord) -> Span:
-        """Count a record of a bulk; its span is that of the bulk, or one of its own that ends at once."""
-        bulk.records += 1
-        bulk.left += 1
+    def _take_in(self, bulk: _Bulk, record: ProducerRecord, given: list[Link] | None) -> ProducerRecord:
+        """Count a record of a bulk, and give it the context of the bulk's span, or of one of its own."""
+        contents = self._contents(record)
+        bulk.add(contents)
+        if given is not None:
+            for link in given:
+                bulk.link(Link(link.context, contents))
+            return record
         if not self._with_create_spans:
-            return bulk.span
-        attributes = {**self._base, NAMES.destination: record.topic}
-        attributes |= {NAMES.operation_name: "create", NAMES.operation_type: "create"}
-        self._add_contents(attributes, record)
-        span = self._tracer.start_span(f"create {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes)
-        bulk.span.add_link(span.get_span_context())
+            if bulk.injected is None:
+                bulk.injected = _injected(self._send_span(bulk, SpanKind.PRODUCER), bulk.context)
+            return _with(record, bulk.injected)
+        span = self._create_span(record, bulk.context, contents)
+        bulk.link(Link(span.get_span_context(), contents))
         span.end()
-        return span
+        return _with(record, _injected(span, bulk.context))
 
-    def _untraced(self, bulk: _Bulk, record: ProducerRecord) -> ProducerRecord:
-        bulk.left -= 1
-        return record
+    def _send_span(self, bulk: _Bulk, kind: SpanKind) -> Span:
+        """Return the span of a bulk, which begins with a kind: PRODUCER if a record gets its context."""
+        if bulk.span is None:
+            topic, began_ns = self._topic(bulk.topic), bulk.began.ns
+            bulk.span = self._tracer.start_span(topic.name, bulk.context, kind, topic.attributes, bulk.links, began_ns)
+        return bulk.span
 
-    def _add_contents(self, attributes: _Attributes, record: ProducerRecord) -> None:
-        if record.value is None:
-            attributes[NAMES.tombstone] = True
+    def _create_span(self, record: ProducerRecord, current: Context, contents: _Attributes) -> Span:
+        attributes: _Attributes = {NAMES.system: "kafka", NAMES.destination: record.topic, **contents}
+        attributes |= {NAMES.operation_name: "create", NAMES.operation_type: "create", **self._where(record)}
+        attributes.pop(NAMES.cluster_id, None)  # only "send" spans have it
+        return self._tracer.start_span(f"create {record.topic}", current, SpanKind.PRODUCER, attributes)
+
+    def _where(self, record: ProducerRecord) -> _Attributes:
+        """Return what is known of the place before a partition is chosen."""
+        return {} if record.partition is None else self._place_of(record.topic, record.partition).traced
+
+    def _contents(self, record: ProducerRecord) -> _Attributes:
+        contents: _Attributes = {NAMES.tombstone: True} if record.value is None else {}
         if self._with_keys and (text := _text_of(record.key)) is not None:
-            attributes[NAMES.key] = text
-
-    def _end_if_over(self, bulk: _Bulk) -> None:
-        if not bulk.is_given or bulk.left:
-            return
-        bulk.span.set_attribute(NAMES.batch_count, bulk.records)
-        measured = self._topic(bulk.topic).attributes
-        if bulk.failed:
-            bulk.span.set_status(StatusCode.ERROR, f"{bulk.failed} of {bulk.records} records failed")
-            measured = {**measured, NAMES.error_type: bulk.error_type}
-        self._duration.record(time.perf_counter() - bulk.began_at, measured)
-        bulk.span.end()
-
-    def _take(self, headers: Headers) -> _Open | None:
-        for _, value in reversed(headers):
-            found = self._open.pop(id(value), None)
-            if found is not None:
-                return found
-        return None
+            contents[NAMES.key] = text
+        return contents
 
     # What is the same for many records
 
@@ -370,8 +425,8 @@ def _check_provider(name: str, provider: object, method: str) -> None:
         raise TypeError(f"{name} must be a {kind} or None, not {type(provider).__name__}")
 
 
-def _parent_in(headers: Headers) -> bytes | None:
-    return next((value for name, value in headers if name == _PARENT), None)
+def _is_suppressed(context: Context) -> bool:
+    return bool(context.get(_SUPPRESS_INSTRUMENTATION_KEY) or context.get(_SUPPRESSED_BY_HAND))
 
 
 def _type_of(error: Exception) -> str:
@@ -379,17 +434,31 @@ def _type_of(error: Exception) -> str:
     return type(error).__qualname__ if code is None else code.name
 
 
-def _own_copy(headers: Headers, given: bytes) -> tuple[bytes, Headers]:
-    """Return the caller's `traceparent` as an object of its own, by which the record is found again."""
-    mark = bytes(bytearray(given))
-    return mark, tuple((name, mark if value is given and name == _PARENT else value) for name, value in headers)
+def _context_in(headers: Headers) -> list[Link] | None:
+    """Return a link to the context that the caller has put into the headers: an empty list if it is invalid.
+
+    Returns:
+        None if there is none.
+    """
+    fields = propagate.get_global_textmap().fields
+    carrier = {name: value.decode("latin-1") for name, value in headers if value is not None and name in fields}
+    if not carrier:
+        return None
+    found = trace.get_current_span(propagate.extract(carrier, Context())).get_span_context()
+    if found.is_valid:
+        return [Link(found)]
+    return [] if _PARENT in carrier else None
 
 
-def _links_to(given: bytes) -> list[Link]:
-    """Return a link to the context of a caller's `traceparent`; none if it is invalid."""
-    context = propagate.extract({_PARENT: given.decode("latin-1")})
-    found = trace.get_current_span(context).get_span_context()
-    return [Link(found)] if found.is_valid else []
+def _injected(span: Span, current: Context) -> Headers:
+    """Return the headers with a span's context; empty without an SDK, or with a propagator that injects nothing."""
+    added: list[tuple[str, bytes]] = []
+    propagate.inject(added, trace.set_span_in_context(span, current), _CARRIER)
+    return tuple(added)
+
+
+def _with(record: ProducerRecord, added: Headers) -> ProducerRecord:
+    return with_headers(record, (*record.headers, *added)) if added else record
 
 
 def _text_of(key: object) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from prometheus_client.core import (
@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import REGISTRY
 
 from aioproducer._producer.metric_groups import APP, NODE, OWN, PRODUCER, TOPIC
-from aioproducer._producer.producer_metrics import HISTOGRAMS, NODE_TABLE, OWN_TABLE, PRODUCER_TABLE, TOPIC_TABLE
+from aioproducer._producer.producer_metrics import HISTOGRAMS, OF_NODE, OF_PRODUCER, OF_TOPIC, OWN_TABLE
 from aioproducer.metrics import HistogramValue, MetricKind
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ProducerCollector:
 
     One for all producers of a registry: a second one in the same registry is refused. Producers are not kept alive; one
     that is closed shows its last values until it is gone, or removed. Two with one `client_id` get the labels `id` and
-    `id-2`.
+    `id-2`, or the next number that no other has. Each keeps its label, which is free again after a scrape without it.
 
     Args:
         *producers: `Producer` or `BlockingProducer`; started or not.
@@ -71,7 +71,8 @@ class ProducerCollector:
 
     def __init__(self, *producers: HasMetrics, registry: CollectorRegistry | None = REGISTRY) -> None:
         self._lock = threading.Lock()
-        self._producers: list[weakref.ref[HasMetrics]] = []
+        self._producers: list[_Known] = []
+        self._shown: set[str | None] = set()  # labels of the last scrape
         for number, producer in enumerate(producers):
             self._add(producer, f"producers[{number}]")
         if registry is not None:
@@ -90,12 +91,12 @@ class ProducerCollector:
     def remove(self, producer: HasMetrics) -> None:
         """Read a producer no more; one that is not read is ignored."""
         with self._lock:
-            self._producers = [known for known in self._producers if known() not in {None, producer}]
+            self._producers = [known for known in self._producers if known.producer() not in {None, producer}]
 
     def describe(self) -> list[Family]:
         """Return the names without values, so that a registry finds two collectors of the same."""
-        names = [(PRODUCER, name) for name in PRODUCER_TABLE] + [(OWN, name) for name in OWN_TABLE]
-        names += [(NODE, name) for name in NODE_TABLE] + [(TOPIC, name) for name in TOPIC_TABLE]
+        names = [(scope.group, name) for scope in (OF_PRODUCER, OF_NODE, OF_TOPIC) for name in scope.names]
+        names += [(OWN, name) for name in OWN_TABLE]
         families = [_family(group, name, _kind_of(name)) for group, name in names]
         families += [_family(OWN, name, MetricKind.HISTOGRAM) for name in HISTOGRAMS]
         return [
@@ -122,21 +123,46 @@ class ProducerCollector:
             text = f"{argument} must be a Producer or a BlockingProducer, not {type(producer).__name__}"
             raise TypeError(text)
         with self._lock:
-            self._producers = [known for known in self._producers if known() not in {None, producer}]
-            self._producers.append(weakref.ref(producer))
+            self._producers = [known for known in self._producers if known.producer() is not None]
+            if all(known.producer() is not producer for known in self._producers):
+                self._producers.append(_Known(weakref.ref(producer)))
 
     def _read(self) -> Iterator[tuple[str, Metric]]:
         """Yield all metrics, each with the label of its producer."""
         with self._lock:
-            producers = [producer for known in self._producers if (producer := known()) is not None]
-        seen: dict[str, int] = {}
-        for producer in producers:
-            metrics = producer.metrics()
-            if metrics:
-                name = metrics[0].tags["client-id"]
-                seen[name] = seen.get(name, 0) + 1
-                client_id = name if seen[name] == 1 else f"{name}-{seen[name]}"
-                yield from ((client_id, metric) for metric in metrics)
+            producers = [(known, known.producer()) for known in self._producers]
+        read = [(known, producer.metrics()) for known, producer in producers if producer is not None]
+        started = [(known, metrics) for known, metrics in read if metrics]
+        with self._lock:
+            self._label([(known, metrics[0].tags["client-id"]) for known, metrics in started if known.label is None])
+            self._shown = {known.label for known, _ in started}
+        for known, metrics in started:
+            yield from ((known.label or "", metric) for metric in metrics)
+
+    def _label(self, new: list[tuple[_Known, str]]) -> None:
+        """Give labels to producers: the name of each, or the next number that no other has."""
+        # Those of the last scrape are taken, too: else a server would take two producers for one series without a gap.
+        taken = {known.label for known in self._producers} | self._shown
+        for is_own in (True, False):  # a number is not to be the name of another
+            for known, name in new:
+                if known.label is None and (name not in taken or not is_own):
+                    known.label = _free(name, taken)
+                    taken.add(known.label)
+
+
+class _Known:
+    """A producer that is read."""
+
+    def __init__(self, producer: weakref.ref[HasMetrics]) -> None:
+        self.producer = producer
+        self.label: str | None = None  # from its first scrape on: a producer has no name before it has started
+
+
+def _free(name: str, taken: set[str | None]) -> str:
+    """Return the name, or the name with the first number that makes it free."""
+    if name not in taken:
+        return name
+    return next(label for number in count(2) if (label := f"{name}-{number}") not in taken)
 
 
 def _kind_of(name: str) -> MetricKind:

@@ -17,6 +17,7 @@ from aioproducer.integrations.schema_registry._serializer import (
     check_to_dict,
     schema_of,
 )
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,7 @@ class AvroSerializer(RegistrySerializer[ValueT]):
         **options: Unpack[SchemaOptions],
     ) -> None: ...
 
+    @clears_frames
     def __init__(
         self,
         schema: str | Schema | None,

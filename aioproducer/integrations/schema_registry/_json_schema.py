@@ -16,6 +16,7 @@ from aioproducer.integrations.schema_registry._serializer import (
     check_to_dict,
     schema_of,
 )
+from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.serializers import JsonSerializer
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class JsonSchemaSerializer(RegistrySerializer[ValueT]):
         **options: Unpack[SchemaOptions],
     ) -> None: ...
 
+    @clears_frames
     def __init__(
         self,
         schema: str | Schema | None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack
 
 from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions, SchemaReference
 from aioproducer.integrations.schema_registry._serializer import RegistrySerializer
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,7 @@ class ProtobufSerializer(RegistrySerializer[MessageT]):
         TypeError, ValueError: an argument.
     """
 
+    @clears_frames
     def __init__(self, message: type[MessageT], registry: RegistryArgument, **options: Unpack[SchemaOptions]) -> None:
         descriptor: _Descriptor | None = getattr(message, "DESCRIPTOR", None)
         if descriptor is None or not isinstance(message, type):

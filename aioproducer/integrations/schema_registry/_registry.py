@@ -7,8 +7,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, cast
+from urllib.parse import unquote, urlsplit
 
+from aioproducer._protocol.sent_secrets import SentSecrets
+from aioproducer._threads.calls import without_frames
 from aioproducer.integrations._extras import check_installed
+from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -139,6 +143,7 @@ class ConfluentRegistry:
         TypeError, ValueError: of another type, or a configuration that the client refuses.
     """
 
+    @clears_frames
     def __init__(self, registry: str | Mapping[str, object] | AsyncSchemaRegistryClient) -> None:
         self._conf: Mapping[str, object] | None = None
         self._client: AsyncSchemaRegistryClient | None
@@ -160,14 +165,14 @@ class ConfluentRegistry:
         client = await self._open()
         what = f"subject {subject!r}"
         if schema is None:
-            found = await _answer(what, client.get_latest_version(subject))
+            found = await _answer(client, what, client.get_latest_version(subject))
         else:
             theirs = await self._theirs(schema, register=register, normalize=normalize)
             if register:
                 asked = client.register_schema_full_response(subject, theirs, normalize_schemas=normalize)
             else:
                 asked = client.lookup_schema(subject, theirs, normalize_schemas=normalize)
-            found = await _answer(what, asked)
+            found = await _answer(client, what, asked)
         if not isinstance(found.schema_id, int):
             raise SchemaRegistryError(f"{what}: the answer has no id; is the URL that of a schema registry?")
         return SchemaId(found.schema_id, found.guid)
@@ -179,7 +184,7 @@ class ConfluentRegistry:
             SchemaRegistryError: there is no such schema, or the registry is unreachable.
         """
         client = await self._open()
-        return await self._ours(client, await _answer(f"schema {schema_id}", client.get_schema(schema_id)))
+        return await self._ours(client, await _answer(client, f"schema {schema_id}", client.get_schema(schema_id)))
 
     async def close(self) -> None:
         """Close the connections, unless the client was given."""
@@ -220,8 +225,9 @@ class ConfluentRegistry:
         client, subject = await self._open(), reference.subject
         what = f"subject {subject!r} of the reference {reference.name!r}"
         if register:
-            await _answer(what, client.register_schema_full_response(subject, theirs, normalize_schemas=normalize))
-        found = await _answer(what, client.lookup_schema(subject, theirs, normalize_schemas=normalize))
+            asked = client.register_schema_full_response(subject, theirs, normalize_schemas=normalize)
+            await _answer(client, what, asked)
+        found = await _answer(client, what, client.lookup_schema(subject, theirs, normalize_schemas=normalize))
         if not isinstance(found.version, int):
             raise SchemaRegistryError(f"{what}: the answer has no version")
         return found.version
@@ -231,7 +237,7 @@ class ConfluentRegistry:
         for reference in theirs.references or ():
             name, subject, version = reference.name or "", reference.subject or "", reference.version or 0
             what = f"version {version} of subject {subject!r}"
-            found = await _answer(what, client.get_version(subject, version))
+            found = await _answer(client, what, client.get_version(subject, version))
             references.append(SchemaReference(name, subject, await self._ours(client, found.schema), version))
         kind = cast("SchemaKind", theirs.schema_type or "AVRO")  # a registry leaves out the oldest one
         return Schema(theirs.schema_str or "", kind, tuple(references))
@@ -261,7 +267,7 @@ def _made(conf: Mapping[str, object]) -> AsyncSchemaRegistryClient:
         raise ValueError(f"registry: {type(error).__name__}: {error}") from error
 
 
-async def _answer(what: str, asked: Awaitable[ResultT]) -> ResultT:
+async def _answer(client: AsyncSchemaRegistryClient, what: str, asked: Awaitable[ResultT]) -> ResultT:
     """Await an answer, and raise a `SchemaRegistryError` for each error of the client."""
     from confluent_kafka.schema_registry import SchemaRegistryError as TheirError  # noqa: PLC0415  # heavy, optional
 
@@ -271,13 +277,50 @@ async def _answer(what: str, asked: Awaitable[ResultT]) -> ResultT:
         text = f"the registry answers HTTP {error.http_status_code}"
         if error.error_code not in {-1, None, error.http_status_code}:
             text += f", error {error.error_code}"
-        raise SchemaRegistryError(_short(f"{what}: {text}: {error.error_message}")) from error
+        failed = _failed(client, f"{what}: {text}: ", error, said=str(error.error_message))
     except json.JSONDecodeError as error:
         text = f"{what}: the answer is not JSON; is the URL that of a schema registry?"
-        raise SchemaRegistryError(text) from error
-    except Exception as error:
-        text = f"{what}: no answer of the registry: {type(error).__name__}: {error}"
-        raise SchemaRegistryError(_short(text)) from error
+        failed = _failed(client, text, error, said="")
+    except Exception as error:  # noqa: BLE001  # of httpx, or of the user's function for a token
+        failed = _failed(client, f"{what}: no answer of the registry: {type(error).__name__}: ", error, said=str(error))
+    raise failed
+
+
+def _failed(client: AsyncSchemaRegistryClient, text: str, error: Exception, *, said: str) -> SchemaRegistryError:
+    """Return the error; that of the client is its cause, unless it quotes what was sent."""
+    sent = _sent(client)
+    failed = SchemaRegistryError(_short(text + sent.hidden(said)))
+    quoted = f"{error}{getattr(error, 'doc', '')}"
+    if sent.hidden(quoted) == quoted:
+        failed.__cause__ = without_frames(error)  # which hold headers with credentials
+    return failed
+
+
+_CREDENTIALS: Final = ("token", "static_token", "client_secret")
+
+
+def _sent(client: AsyncSchemaRegistryClient) -> SentSecrets:
+    """Return the credentials that a client sends to the registry, or for its token."""
+    sent = SentSecrets()
+    rest = getattr(client, "_rest_client", None)
+    for url in (*getattr(rest, "base_urls", ()), getattr(rest, "proxy", None)):
+        parts = urlsplit(url if isinstance(url, str) else "")
+        _add_pair(sent, unquote(parts.username or ""), unquote(parts.password or ""))
+    basic = getattr(rest, "auth", None)
+    if isinstance(basic, tuple):
+        _add_pair(sent, *map(str, basic))
+    bearer = getattr(rest, "bearer_field_provider", None)
+    for holder in (bearer, getattr(bearer, "client", None)):
+        for name in _CREDENTIALS:
+            secret = getattr(holder, name, None)
+            sent.add(secret if isinstance(secret, str) else "")
+    return sent
+
+
+def _add_pair(sent: SentSecrets, user: str, password: str) -> None:
+    if password:
+        sent.add(password)
+        sent.add_encoded(f"{user}:{password}".encode())
 
 
 async def _close(client: AsyncSchemaRegistryClient) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from struct import pack
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, Unpack, cast
 
+from aioproducer._shown_values import in_any_state
 from aioproducer.integrations.schema_registry._registry import (
     ConfluentRegistry,
     Schema,
@@ -193,6 +194,7 @@ class RegistrySerializer(ABC, Generic[ValueT]):
     def _encoder(self, schema: Schema, prefix: bytes) -> Encode[ValueT]:
         """Return a function that encodes a value by a schema, behind a prefix."""
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._record_name or ''} for {'keys' if self._is_key else 'values'}>"
 

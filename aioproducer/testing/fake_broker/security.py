@@ -175,10 +175,12 @@ class SaslSession:
     def _made(self, mechanism: str, wall_clock_ms: float) -> SaslServer:
         if mechanism == "PLAIN":
             return PlainServer(self._credentials)
+        if mechanism == "OAUTHBEARER" and self._security.check_token is not None:
+            return BearerServer(partial(_read_by, self._security.check_token))
         if mechanism == "OAUTHBEARER" and self.listener == "SIGNED":
-            return BearerServer(partial(read_signed, now_ms=wall_clock_ms, security=self._security))
+            return BearerServer(lambda token, _: read_signed(token, wall_clock_ms, self._security))
         if mechanism == "OAUTHBEARER":
-            return BearerServer(partial(read_unsecured, now_ms=wall_clock_ms))
+            return BearerServer(lambda token, _: read_unsecured(token, wall_clock_ms))
         return ScramServer(mechanism, self._credentials, self._random)
 
     def evaluate(self, token: bytes, now: float, wall_clock_ms: float) -> tuple[bytes, int | None]:
@@ -329,7 +331,7 @@ class ScramServer(SaslServer):
 class BearerServer(SaslServer):
     """RFC 7628 with tokens that are JSON Web Tokens, unsecured or signed."""
 
-    def __init__(self, read: Callable[[str], tuple[str, float] | None]) -> None:
+    def __init__(self, read: Callable[[str, Mapping[str, str]], tuple[str, float | None] | None]) -> None:
         self._read = read
         self._failure: str | None = None
 
@@ -346,10 +348,11 @@ class BearerServer(SaslServer):
             raise TokenRefusedError
         if credential[1].lower() != "bearer":
             raise TokenUnreadableError(f"the scheme {credential[1]}")
-        return self._accept(credential[2], message[1])
+        del pairs["auth"]
+        return self._accept(credential[2], pairs, message[1])
 
-    def _accept(self, token: str, authorization_id: str | None) -> bytes:
-        found = self._read(token)
+    def _accept(self, token: str, extensions: Mapping[str, str], authorization_id: str | None) -> bytes:
+        found = self._read(token, extensions)
         if found is None:
             self._failure = '{"status":"invalid_token"}'
             return self._failure.encode()
@@ -362,6 +365,13 @@ class BearerServer(SaslServer):
         self.principal: str = subject
         self.credential_ends_ms: float | None = ends_ms
         return b""
+
+
+def _read_by(
+    check: Callable[[str, Mapping[str, str]], str | None], token: str, extensions: Mapping[str, str]
+) -> tuple[str, None] | None:
+    user = check(token, extensions)
+    return None if user is None else (user, None)
 
 
 def read_unsecured(token: str, now_ms: float) -> tuple[str, float] | None:

@@ -1,8 +1,9 @@
 """The settings of one embedded cluster, and the checks of what its constructor is given."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import TypedDict
 
 from aioproducer.records import check_topic_name
@@ -12,6 +13,11 @@ from aioproducer.testing.fake_broker.topic_configs import TOPIC_CONFIG_DEFAULTS
 from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
 
 NEWEST = next(iter(PROFILES))
+
+
+def counted_from(start_ms: float) -> Callable[[float], float]:
+    """Return a wall clock that runs with the model's time, and showed `start_ms` when that was 0."""
+    return lambda now: start_ms + now * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +76,15 @@ class ClusterSettings:
 
     max_request_bytes: int = 100 * 1024 * 1024  # a larger frame closes the connection, `socket.request.max.bytes`
     security: ClusterSecurity | None = None  # of the listeners beside the plaintext one
-    wall_clock_at_zero_ms: float = 0.0  # wall-clock time, in ms since 1970, when `now` was 0
+    wall_clock: Callable[[float], float] = field(default_factory=partial(counted_from, 0.0))
+    """Returns the wall-clock time in ms since 1970 at a time of the model, which may have passed."""
 
     def topic_defaults(self) -> dict[str, str]:
         replicas = {"min.insync.replicas": str(self.min_insync_replicas)}
         return {**TOPIC_CONFIG_DEFAULTS, **self.profile.topic_defaults, **replicas}
 
     def wall_clock_ms(self, now: float) -> int:
-        return round(self.wall_clock_at_zero_ms + now * 1000)
+        return round(self.wall_clock(now))
 
 
 _CLUSTERS_DEFAULT = -1

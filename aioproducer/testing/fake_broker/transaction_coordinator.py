@@ -69,7 +69,7 @@ class TransactionCoordinator:
     # Expiry
 
     def forget_expired(self, now: float) -> None:
-        """Remove the transactional ids not used for `expiration_s`, except those in a transaction.
+        """Remove the transactional ids not used for `transactional_id_expiration_s`, except those in a transaction.
 
         Source: TransactionStateManager.removeExpiredTransactionalIds in Apache Kafka.
         """

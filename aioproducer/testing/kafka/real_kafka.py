@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from aioproducer._shown_values import in_any_state
 from aioproducer.testing.certificates import Certificate
 from aioproducer.testing.cluster_security import (
     LISTENERS,
@@ -124,6 +125,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         self._nodes: dict[int, KafkaNode] = {}
         self._folder: WorkingFolder | None = None
 
+    @in_any_state
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.version} {list(self._nodes.values()) or 'not started'}>"
 

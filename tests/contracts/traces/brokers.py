@@ -12,7 +12,7 @@ from typing import Protocol
 
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.exchange import Close, Send
-from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.settings import ClusterSettings, counted_from
 from aioproducer.testing.fake_broker.version_profiles import VersionProfile
 
 ANSWER_TIMEOUT_S = 10.0
@@ -48,7 +48,9 @@ class ModelBroker:
 
     def __init__(self, profile: VersionProfile) -> None:
         self._now = 100.0
-        settings = ClusterSettings(profile=profile, wall_clock_at_zero_ms=1_700_000_000_000, offsets_topic_partitions=1)
+        settings = ClusterSettings(
+            profile=profile, wall_clock=counted_from(1_700_000_000_000), offsets_topic_partitions=1
+        )
         self._model = ModelCluster(1, settings, random=Random(1))
         self._model.brokers[1].host, self._model.brokers[1].port = self.host, self.port
         self._numbers: dict[int, int] = {}

@@ -12,7 +12,7 @@ from aioproducer import KafkaError, Producer, UndeliveredError
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer.testing.fake_broker.broker import Broker
 from aioproducer.testing.fake_broker.cluster import ModelCluster
-from aioproducer.testing.fake_broker.settings import ClusterSettings
+from aioproducer.testing.fake_broker.settings import ClusterSettings, counted_from
 from aioproducer.testing.fake_broker.topics import TopicRequest
 from aioproducer.testing.fake_broker.version_profiles import profile_named
 from tests.programs.simulation.caller import callers_of, serialize
@@ -105,7 +105,7 @@ class Run:
             auto_create_topics=False,
             replication_delay_s=plan.replication_delay_s,
             failover_delay_s=plan.failover_delay_s,
-            wall_clock_at_zero_ms=WALL_CLOCK_MS,
+            wall_clock=counted_from(WALL_CLOCK_MS),
             security=security_of(plan),
         )
 

@@ -63,7 +63,11 @@ class Topics:
         return name
 
     def records(self, name: str) -> list[Record]:
-        """Return what a `read_committed` consumer sees up to the end, partition after partition."""
+        """Return what a `read_committed` consumer sees up to the end, partition after partition.
+
+        The end is behind all records: brokers write the markers after they have answered a commit, and librdkafka
+        reports the end of a partition at an open transaction too.
+        """
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -76,18 +80,28 @@ class Topics:
         partitions = consumer.list_topics(name, timeout=20).topics[name].partitions
         consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for number in partitions])
         found: list[Record] = []
+        ends = self._ends(name, list(partitions))
         at_end: set[int] = set()
         while len(at_end) < len(partitions):
             message = consumer.poll(20)
             assert message is not None, "no end of the partition"
             if (error := message.error()) is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error  # noqa: SLF001  # its public constant
-                at_end.add(message.partition())
+                at_end |= {message.partition()} if message.offset() >= ends[message.partition()] else set()
                 continue
             headers = [(key, value) for key, value in message.headers() or []]
             found.append(Record(message.partition(), message.key(), message.value(), message.timestamp()[1], headers))
         consumer.close()
         return sorted(found, key=lambda record: record.partition)
+
+    def _ends(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
+        settings = {"group.id": "reader", "isolation.level": "read_uncommitted"}
+        consumer = Consumer({"bootstrap.servers": self.servers, **settings})
+        ends = {
+            number: consumer.get_watermark_offsets(TopicPartition(name, number), timeout=20)[1] for number in partitions
+        }
+        consumer.close()
+        return ends
 
     def values(self, name: str) -> list[str]:
         """Return the values as sorted text."""

@@ -50,6 +50,7 @@ def answer_metadata(exchange: Exchange) -> None:
         "brokers": [
             {"node_id": node, "host": host, "port": port, "rack": cluster.settings.racks.get(node)}
             for node in cluster.live_nodes()
+            if cluster.brokers[node].is_in_metadata
             for host, port in [exchange.address_of(node)]
         ],
         "cluster_id": cluster.settings.cluster_id,
