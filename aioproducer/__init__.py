@@ -83,7 +83,7 @@ if TYPE_CHECKING:
         UUIDSerializer,
         VoidSerializer,
     )
-    from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
+    from aioproducer.metrics import Health, HistogramValue, Metric, MetricKind, ProducerStatistics
     from aioproducer.partitioners import (
         ConsistentRandomPartitioner,
         Fnv1aPartitioner,
@@ -137,6 +137,7 @@ __all__ = [
     "FloatSerializer",
     "Fnv1aPartitioner",
     "GroupAuthorizationError",
+    "Health",
     "HistogramValue",
     "IllegalStateError",
     "IntegerSerializer",

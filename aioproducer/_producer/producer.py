@@ -28,7 +28,7 @@ from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.explanation import Explanation
-from aioproducer.metrics import Metric, ProducerStatistics
+from aioproducer.metrics import Health, Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
 from aioproducer.security._cleared_frames import clears_frames
 
@@ -255,6 +255,14 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=Kind
         why = calls.requests("GetTelemetrySubscriptions")
         with calls.waiting("client_instance_id", why, deadline=deadline):
             return await running.metrics_push.known_instance_id(running.calls, timeout_s)
+
+    def health(self) -> Health:
+        """Return whether records can be sent now: the producer runs, and its brokers answered last.
+
+        Silence counts after `request_timeout_ms`. Waits for no broker: a producer that has nothing to send asks one for
+        a small answer, which the next call sees. In any state; call it on the producer's event loop.
+        """
+        return self._probe().health
 
     def explain(self, topic: str | None = None) -> Explanation:
         """Return what waits and why, since and until when: each call, batch, and record that is in no batch yet.

@@ -87,6 +87,7 @@ def default_conf(master: str, *, reads_row_groups: bool) -> dict[str, str]:
         **recommended_conf(),
         **(CONF_OF_ROW_GROUPS if reads_row_groups and master.startswith("local") else {}),
         "spark.app.name": "aioproducer load",
+        "spark.sql.session.timeZone": "UTC",  # so that times have the text that they have without Spark
         "spark.ui.enabled": "false",
     }
 
