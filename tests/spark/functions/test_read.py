@@ -14,8 +14,9 @@ from pyspark.sql import functions as sql
 
 from aioproducer import BlockingProducer, ProducerConfig
 from aioproducer.errors import KafkaError
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._reader import KafkaReader
+from aioproducer.spark._source_options import SourceOptions
 from aioproducer.testing import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.functions.conftest import HAS_READ_LIMITS, Topics
