@@ -8,6 +8,7 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaConnectionError
 
+from aioproducer.errors import KafkaError
 from aioproducer.integrations._aiokafka_security import aiokafka_security
 from aioproducer.spark._source_options import SourceOptions, connection_config, consumer_arguments
 
@@ -26,10 +27,13 @@ async def consumer_of(
         patience_s: how long it goes on trying while no broker is there.
 
     Raises:
-        KafkaConnectionError: no broker is there.
+        KafkaError: no broker is there.
     """
     deadline = asyncio.get_running_loop().time() + patience_s
-    while (consumer := await _started(options, group_id, deadline)) is None:  # noqa: ASYNC110  # no event: a broker
+    while (consumer := await _started(options, group_id)) is None:
+        if asyncio.get_running_loop().time() >= deadline:
+            limit = f" for {patience_s:g} s (kafkaConsumer.pollTimeoutMs)" if patience_s else ""
+            raise KafkaError(f"no broker answers{limit}: {options.kafka['bootstrap.servers']}")
         await asyncio.sleep(START_INTERVAL_S)
     try:
         yield consumer
@@ -37,12 +41,8 @@ async def consumer_of(
         await consumer.stop()
 
 
-async def _started(options: SourceOptions, group_id: str | None, deadline: float) -> AIOKafkaConsumer | None:
-    """Return a consumer that has reached a broker; None if none is there before the deadline.
-
-    Raises:
-        KafkaConnectionError: none is there at the deadline.
-    """
+async def _started(options: SourceOptions, group_id: str | None) -> AIOKafkaConsumer | None:
+    """Return a consumer that has reached a broker; None if none is there."""
     consumer = AIOKafkaConsumer(
         group_id=group_id,
         enable_auto_commit=False,
@@ -55,7 +55,7 @@ async def _started(options: SourceOptions, group_id: str | None, deadline: float
         await consumer.start()
     except BaseException as error:
         await consumer.stop()
-        if isinstance(error, KafkaConnectionError) and asyncio.get_running_loop().time() < deadline:
+        if isinstance(error, KafkaConnectionError):
             return None
         raise
     return consumer

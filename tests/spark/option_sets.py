@@ -137,6 +137,8 @@ BATCHES: Final[Mapping[str, OptionSet]] = {
     "headers": OptionSet({**ON, "includeHeaders": "true"}, ALL),
     "more parts": OptionSet({**ON, "minPartitions": "7"}, ALL),
     "fewer parts": OptionSet({**ON, "minPartitions": "2"}, ALL),
+    "small parts": OptionSet({**ON, "maxRecordsPerPartition": "4"}, ALL),
+    "small parts, and more": OptionSet({**ON, "maxRecordsPerPartition": "6", "minPartitions": "9"}, ALL),
     "no parts": OptionSet({**ON, "minPartitions": "0"}, None),
     "limits of streams": OptionSet({**ON, "maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "1"}, ALL),
     "limits that exclude each other": OptionSet({**ON, "maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "3"}, None),

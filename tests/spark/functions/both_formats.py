@@ -13,9 +13,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from aioproducer.spark import recommended_conf
+from aioproducer.spark import offsets_behind_latest, recommended_conf
 from tests.spark.option_sets import SETS, options_of
 
+PARTS = {"minPartitions", "maxRecordsPerPartition"}
 FORMATS = ("kafka", "aioproducer")
 COLUMNS = ("topic", "partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
 
@@ -37,8 +38,8 @@ def rows_of(frame: DataFrame) -> list[str]:
 
 def batch(spark: SparkSession, form: str, options: Mapping[str, str]) -> dict[str, object]:
     frame = spark.read.format(form).options(**options).load()
-    parts = frame.rdd.getNumPartitions()
-    return {"rows": rows_of(frame), "schema": frame.schema.json(), "parts": parts}
+    found = {"rows": rows_of(frame), "schema": frame.schema.json()}
+    return {**found, "parts": frame.rdd.getNumPartitions()} if PARTS & set(options) else found
 
 
 def stream(spark: SparkSession, form: str, options: Mapping[str, str]) -> dict[str, object]:
@@ -48,7 +49,11 @@ def stream(spark: SparkSession, form: str, options: Mapping[str, str]) -> dict[s
         writer = frame.writeStream.foreachBatch(lambda found, _: rows.extend(rows_of(found)))
         query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
         query.awaitTermination()
-    return {"rows": sorted(rows), "schema": frame.schema.json()}
+    progress = [each.sources[0] for each in query.recentProgress]
+    lag = [offsets_behind_latest(source) for source in progress]
+    if form == "kafka":
+        assert lag == [source.metrics for source in progress]
+    return {"rows": sorted(rows), "schema": frame.schema.json(), "lag": lag}
 
 
 def outcome(spark: SparkSession, form: str, options: Mapping[str, str], *, is_stream: bool) -> dict[str, object]:
