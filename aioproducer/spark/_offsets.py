@@ -51,7 +51,7 @@ class OffsetsChoice:
 
 
 class Bounds(NamedTuple):
-    """What each partition has."""
+    """First and next offset of each partition."""
 
     earliest: Offsets
     latest: Offsets

@@ -17,7 +17,7 @@ from tests.spark.functions.conftest import HAS_READ_LIMITS
 from tests.spark.option_sets import BATCHES, SETS, fill, places
 from tests.spark_jars import SPARK_VERSION, fetch_jars, jars_folder
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3_600)]
 
 TOPIC = "option-sets"
 PROGRAM = "tests.spark.functions.both_formats"
