@@ -110,7 +110,8 @@ KAFKAS_SOURCE = """\
 TLS, PLAIN and SCRAM have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
 Proxies and address maps are for writes alone, since records are read with aiokafka.
 
-These are taken so that a job goes on as it is, and have no effect, as they change no row: {ignored}.
+These are taken so that a job goes on as it is, and have no effect, as they change no row: properties of a producer, and
+{ignored}.
 {refused}"""
 METRICS = """\
 ## Not supported

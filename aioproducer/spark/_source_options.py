@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from aioproducer.config import ProducerConfig
+from aioproducer.config._option_names import python_name
+from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import check_readable
 from aioproducer.security._cleared_frames import clears_frames
@@ -252,6 +254,8 @@ def _check_kind(reader: OptionReader, *, is_stream: bool) -> None:
         ConfigurationError: one is refused.
     """
     reader.warn(["groupIdPrefix", f"{KAFKA_PREFIX}group.id"], "has no effect: the reader is in no consumer group")
+    of_writes = [f"{KAFKA_PREFIX}{name}" for name in reader.take_prefixed(KAFKA_PREFIX) if is_of_producer(name)]
+    reader.warn(of_writes, "has no effect: it is a property of writes")
     if is_stream:
         reader.refuse(["endingOffsets", "endingOffsetsByTimestamp"], "is for batch reads: a stream has no end")
         reader.warn(["endingTimestamp"], "has no effect on a stream, which has no end")
@@ -268,6 +272,11 @@ _CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 def is_of_connection(name: str) -> bool:
     """Whether a property of Kafka says how to connect: the same options as of a write."""
     return name in _CONNECTION or name.startswith(_CONNECTION_PREFIXES)
+
+
+def is_of_producer(name: str) -> bool:
+    """Whether a property is one of a write alone; jobs give the same options to a read and a write."""
+    return name not in _CONSUMER_ARGUMENTS and not is_of_connection(name) and python_name(name) in option_kinds()
 
 
 def connection_config(properties: Mapping[str, str]) -> ProducerConfig:
@@ -327,6 +336,8 @@ def consumer_arguments(properties: Mapping[str, str]) -> Iterator[tuple[str, obj
             continue
         if name in NOT_READABLE:
             raise ConfigurationError(f"{option} cannot be set: {NOT_READABLE[name]}", option=option)
+        if is_of_producer(name):
+            continue
         if name not in _CONSUMER_ARGUMENTS:
             near = get_close_matches(name, (*_CONSUMER_ARGUMENTS, *WITHOUT_EFFECT), n=3) or list(_CONSUMER_ARGUMENTS)
             listed = ", ".join(f"{KAFKA_PREFIX}{each}" for each in near)

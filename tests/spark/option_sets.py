@@ -152,6 +152,7 @@ BATCHES: Final[Mapping[str, OptionSet]] = {
             "kafka.max.poll.records": "3",
             "kafka.fetch.max.wait.ms": "100",
             "kafka.isolation.level": "read_committed",
+            "kafka.acks": "all",
         },
         ALL,
     ),

@@ -96,6 +96,8 @@ def test_stream_refuses_an_end() -> None:
         ("batch", "minOffsetsPerTrigger=5"),
         ("batch", "maxTriggerDelay=5s"),
         ("batch", "kafka.group.id=g"),
+        ("batch", "kafka.acks=all"),
+        ("stream", "kafka.compression.type=zstd"),
         ("stream", "endingTimestamp=5"),
         ("stream", "groupIdPrefix=p"),
     ],

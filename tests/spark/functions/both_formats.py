@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 
+from confluent_kafka import Producer
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -43,17 +44,34 @@ def batch(spark: SparkSession, form: str, options: Mapping[str, str]) -> dict[st
 
 
 def stream(spark: SparkSession, form: str, options: Mapping[str, str]) -> dict[str, object]:
-    frame = spark.readStream.format(form).options(**options).load()
-    rows: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        writer = frame.writeStream.foreachBatch(lambda found, _: rows.extend(rows_of(found)))
-        query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
-        query.awaitTermination()
+        return stream_of(spark.readStream.format(form).options(**options).load(), form, folder)
+
+
+def stream_of(frame: DataFrame, form: str, checkpoint: str) -> dict[str, object]:
+    """Return what a query reads that goes on from a checkpoint."""
+    rows: list[str] = []
+    writer = frame.writeStream.foreachBatch(lambda found, _: rows.extend(rows_of(found)))
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
     progress = [each.sources[0] for each in query.recentProgress]
     lag = [offsets_behind_latest(source) for source in progress]
     if form == "kafka":
         assert lag == [source.metrics for source in progress]
     return {"rows": sorted(rows), "schema": frame.schema.json(), "lag": lag}
+
+
+def taken_over(spark: SparkSession, servers: str, topic: str) -> list[int]:
+    """Return how many rows queries with one checkpoint read in turn, between which a record is sent."""
+    counts, producer = [], Producer({"bootstrap.servers": servers})
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    with tempfile.TemporaryDirectory() as folder:
+        for form in (*FORMATS, *FORMATS):
+            frame = spark.readStream.format(form).options(**options).load()
+            counts.append(len(stream_of(frame, form, folder)["rows"]))  # type: ignore[arg-type]
+            producer.produce(topic, b"later", partition=0)
+            producer.flush()
+    return counts
 
 
 def outcome(spark: SparkSession, form: str, options: Mapping[str, str], *, is_stream: bool) -> dict[str, object]:
@@ -73,6 +91,7 @@ def main() -> None:
             options = {"kafka.bootstrap.servers": servers, **options_of(name, sets, topic)}
             found = outcome(spark, form, options, is_stream=kind == "stream")
             print(json.dumps([kind, name, form, found]), flush=True)
+    print(json.dumps(["checkpoint", "", "", taken_over(spark, servers, f"{topic}-others")]))
     spark.stop()
 
 

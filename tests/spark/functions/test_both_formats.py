@@ -14,7 +14,7 @@ from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.kafka.cache import cache_lock
 from tests.spark.crashes.driver import spark_environment
 from tests.spark.functions.conftest import HAS_READ_LIMITS
-from tests.spark.option_sets import BATCHES, SETS, fill, places
+from tests.spark.option_sets import BATCHES, OTHER_COUNT, SETS, fill, places
 from tests.spark_jars import SPARK_VERSION, fetch_jars, jars_folder
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3_600)]
@@ -86,6 +86,11 @@ def test_refusal_is_the_drivers(outcomes: Outcomes, kind: str, name: str) -> Non
     said = str(outcomes[kind, name]["aioproducer"]["refused"])
     assert "ConfigurationError" in said or "aioproducer.errors" in said
     assert "Task" not in said.partition("Traceback")[0]
+
+
+def test_checkpoint_of_one_format_is_taken_over_by_the_other(outcomes: Outcomes) -> None:
+    """And back: each query reads what came since the last one."""
+    assert outcomes["checkpoint", ""][""] == [OTHER_COUNT, 1, 1, 1]
 
 
 def test_record_without_headers_has_null_in_both(outcomes: Outcomes) -> None:
