@@ -7,7 +7,8 @@ import pytest
 
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._coordinators import prepared
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source_options import SourceOptions
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
 
