@@ -220,7 +220,11 @@ class SinkCommit:
         decision, preparation = self._decision_of(tasks)
         if tasks[0].is_skipped and tasks[0].record == preparation.last:
             return  # a job that was finished before
-        await self._check_all_open(decision)
+        try:
+            await self._check_all_open(decision)
+        except UndecidedBatchError as error:
+            self._check_follows(await self.last_decision(), preparation.last, error)
+            raise
         decision, coordinator = await self._decide(decision, preparation)
         try:
             await self._commit_all(decision)

@@ -122,6 +122,10 @@ class SinkCluster:
     async def fetch_decision(self) -> Mapping[int, OffsetAndMetadata]:
         """See `TransactionCluster`."""
         found = await _offsets_of_group(self._requests, self._ids.group)
+        if 0 not in found.get(self._topic, {}):
+            # Of all topics, a broker does not tell that the first offset of one is on its way.
+            places = [(self._topic, number) for number in range(self.partitions)]
+            found |= await _offsets_of_group(self._requests, self._ids.group, places)
         return found.get(_newest(found), {})
 
     async def forget_decisions(self, coordinator: PreparedTransaction) -> None:
@@ -321,8 +325,14 @@ async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) 
     return FoundSink(ids, topic, SinkCluster(requests, ids, topic=topic))
 
 
-async def _offsets_of_group(requests: ClusterRequests, group: str) -> dict[str, dict[int, OffsetAndMetadata]]:
-    """Return the offsets of a sink's group by topic and partition, as soon as no transaction may change them."""
+async def _offsets_of_group(
+    requests: ClusterRequests, group: str, places: Sequence[tuple[str, int]] | None = None
+) -> dict[str, dict[int, OffsetAndMetadata]]:
+    """Return the offsets of a sink's group by topic and partition, as soon as no transaction may change them.
+
+    Args:
+        places: None for all.
+    """
 
     def check(response: OffsetsResponse) -> None:
         for code in response.error_codes:
@@ -330,7 +340,7 @@ async def _offsets_of_group(requests: ClusterRequests, group: str) -> dict[str, 
 
     request = AdminRequest(
         OFFSET_FETCH,
-        lambda _: encode_offset_fetch_request(group, None, require_stable=True),
+        lambda _: encode_offset_fetch_request(group, places, require_stable=True),
         lambda response: decode_offset_fetch_response(response.payload),
         check,
     )

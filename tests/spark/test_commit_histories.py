@@ -13,11 +13,10 @@ from aioproducer.spark._commit import (
     ForgottenTransactionsError,
     LostTransactionsError,
     SinkCommit,
-    SupersededError,
     WrittenTask,
 )
 from aioproducer.spark._decision_record import SinkIds, TaskEntry
-from aioproducer.spark._write_choice import BatchAction, Preparation, SinkConflictError, WriteName, choose
+from aioproducer.spark._write_choice import BatchAction, Preparation, WriteName, choose
 from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, Row, finished, run, step
 
 BATCHES = 4
