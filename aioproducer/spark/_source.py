@@ -76,4 +76,4 @@ class AioproducerDataSource(DataSource):
 
         options = SinkOptions.parse(self.options)
         options.check_of_stream()
-        return SinkStreamWriter(options, sink_columns(schema, options))
+        return SinkStreamWriter(options, sink_columns(schema, options), self.options.get("checkpointLocation"))

@@ -43,7 +43,7 @@ def test_sink_is_prepared_where_all_topics_exist(cluster: ThreadedFakeCluster, o
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, **ONCE, **options}
     preparation = prepared(SinkOptions.parse(given))
     assert preparation is not None
-    assert preparation.last_batch is None
+    assert preparation.last is None
 
 
 NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}
