@@ -104,7 +104,7 @@ class ClusterOffsets:
             if self._options.pattern is not None:
                 cluster = await requests.refresh(topics := await self._topics_of(self._options.pattern))
         counts = {topic: cluster.partition_count(topic) or 0 for topic in topics}
-        if missing := [repr(topic) for topic, count in counts.items() if not count]:
+        if missing := [topic for topic, count in counts.items() if not count]:
             option = "subscribe" if self._options.subscribe else "assign"
             text = f"{option}: no topic {', '.join(map(repr, missing))} exists; {how_to_create(missing[0])}"
             raise ConfigurationError(text, option=option)
