@@ -78,8 +78,11 @@ _KEYWORDS: Final[Mapping[str, str]] = {
 """Keyword elsewhere -> what is given here."""
 
 _UNEXPECTED: Final = re.compile(
-    r"\b(?:send|send_\w+|enqueue|flush|close)\(\) got an unexpected keyword argument '(\w+)'"
+    r"(?:^(?P<native>enqueue)|(?P<kind>\w+)\.(?:send|send_\w+|enqueue|flush|close))"
+    r"\(\) got an unexpected keyword argument '(?P<keyword>\w+)'"
 )
+_OURS: Final[set[str]] = set()
+"""Names of the classes with such methods: an application's own `mail.send(timeout=5)` is none of our business."""
 
 
 class NotHereError(AttributeError, TypeError):
@@ -114,6 +117,7 @@ def explains(names: Mapping[str, str], *, other_block: str = "") -> Callable[[ty
     every = {**names, **({other_block: blocks[other_block]} if other_block else {})}
 
     def decorate(kind: type[ClassT]) -> type[ClassT]:
+        _OURS.update(base.__name__ for base in kind.__mro__ if base.__module__.startswith("aioproducer."))
         for name, why in every.items():
             if not hasattr(kind, name):
                 setattr(kind, name, _Elsewhere(name, why))
@@ -133,7 +137,9 @@ def explain_keyword(error: BaseException) -> None:
     if type(error) is not TypeError:
         return
     found = _UNEXPECTED.search(str(error))
-    why = None if found is None else _KEYWORDS.get(found[1])
+    if found is None or not (found["native"] or found["kind"] in _OURS):
+        return
+    why = _KEYWORDS.get(found["keyword"])
     note = f"aioproducer: {why}"
     if why is not None and note not in getattr(error, "__notes__", ()):  # of the block within
         error.add_note(note)

@@ -158,3 +158,21 @@ async def test_keyword_in_a_transaction_gets_a_note_once(one_broker: FakeCluster
         await run()
 
     assert len([note for note in caught.value.__notes__ if "deadline=" in note]) == 1
+
+
+class Mail:
+    """What an application may use beside a producer."""
+
+    def send(self, text: str) -> None: ...
+
+
+def send_mail(text: str) -> None: ...
+
+
+@pytest.mark.parametrize("call", [Mail().send, send_mail])
+async def test_keyword_of_an_applications_own_gets_no_note(one_broker: FakeCluster, call: Any) -> None:
+    with pytest.raises(TypeError, match="timeout") as caught:
+        async with Producer(one_broker.bootstrap_servers):
+            call(timeout=5)
+
+    assert not hasattr(caught.value, "__notes__")
