@@ -13,7 +13,7 @@ from aioproducer._network.cluster_updates import merge
 from aioproducer._network.context import ClusterAccess, NetworkSettings, TimerHandle
 from aioproducer._network.network_client import NetworkClient, RawResponse, ResponseT
 from aioproducer._network.node_connection import label_of
-from aioproducer._network.refusals import is_for_good
+from aioproducer._network.refusals import is_worth_repeating
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     METADATA,
@@ -36,7 +36,6 @@ from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer._version import VERSION
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import (
-    AuthenticationError,
     BrokerConnectionError,
     BrokerError,
     KafkaError,
@@ -366,12 +365,9 @@ class ClusterRequests:
         while True:
             try:
                 return await attempt()
-            except BrokerError as error:
-                if not error.retriable:
-                    raise
-                self.last_error = error
-            except (BrokerConnectionError, AuthenticationError) as error:
-                if isinstance(error, AuthenticationError) and is_for_good(error):
+            except KafkaError as error:
+                may_be_answered = error.retriable if isinstance(error, BrokerError) else is_worth_repeating(error)
+                if not may_be_answered:
                     raise
                 self.last_error = error
             await asyncio.sleep(self._backoff.delay_s(failures))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
 from aioproducer.errors import (
     AuthenticationError,
+    BrokerConnectionError,
     ConfigurationError,
     KafkaError,
     TlsRefusedError,
@@ -43,6 +44,11 @@ def is_refusal(error: BaseException | None) -> bool:
 def may_pass(error: BaseException | None) -> bool:
     """Whether this side could not fetch what it needs to show, and may fetch it later."""
     return isinstance(error, AuthenticationError | ConfigurationError) and error.retriable
+
+
+def is_worth_repeating(error: KafkaError) -> bool:
+    """Whether a request that has failed so may be answered later: no broker was reached, or nothing was to show."""
+    return isinstance(error, BrokerConnectionError) or may_pass(error)
 
 
 def of_user(error: AuthenticationError) -> AuthenticationError:

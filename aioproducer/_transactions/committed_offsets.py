@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioproducer._network.node_connection import label_of
-from aioproducer._network.refusals import is_for_good
+from aioproducer._network.refusals import is_worth_repeating
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.transaction_messages import (
     FIND_COORDINATOR,
@@ -27,8 +27,6 @@ from aioproducer._protocol.transaction_messages import (
     encode_offset_fetch_request,
 )
 from aioproducer.errors import (
-    AuthenticationError,
-    BrokerConnectionError,
     BrokerError,
     KafkaError,
     ProtocolError,
@@ -99,8 +97,8 @@ class CommittedOffsets:
                 if not error.retriable:
                     raise
                 attempts.last = error
-            except (BrokerConnectionError, AuthenticationError) as error:
-                if isinstance(error, AuthenticationError) and is_for_good(error):
+            except KafkaError as error:
+                if not is_worth_repeating(error):
                     raise
                 attempts.last = error
                 self._metadata.request_update("coordinator_unreachable")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.node_connection import label_of
-from aioproducer._network.refusals import is_for_good
+from aioproducer._network.refusals import is_worth_repeating
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.transaction_messages import (
     END_TXN,
@@ -28,8 +28,6 @@ from aioproducer._transactions.requests import END_TXN_V1
 from aioproducer._transactions.states import FIRST_V2
 from aioproducer._transactions.verdicts import FENCED_CODES, FORGOTTEN_CODES, ErrorAction, verdict_on
 from aioproducer.errors import (
-    AuthenticationError,
-    BrokerConnectionError,
     BrokerError,
     KafkaError,
     Outcome,
@@ -141,8 +139,8 @@ class PreparedCompletion:
             backoff = self._backoff
             try:
                 action = await self._attempt()
-            except (BrokerConnectionError, AuthenticationError) as error:
-                if isinstance(error, AuthenticationError) and is_for_good(error):
+            except KafkaError as error:
+                if not is_worth_repeating(error):
                     raise
                 self._last = error
                 self._metadata.request_update("coordinator_unreachable")

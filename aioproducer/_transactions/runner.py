@@ -65,7 +65,6 @@ class TransactionRunner:
         self._on_fatal = on_fatal
         self._log = log
         self._wanted = asyncio.Event()
-        self._asked = ""  # name of the request that is under way
         self._alarm: asyncio.TimerHandle | None = None
         self._told: KafkaError | None = None
         coordinators.when_nodes_change(self.wake)
@@ -82,9 +81,7 @@ class TransactionRunner:
                 request = self._coordinators.next_request()
                 self._notify()
                 if request is not None:
-                    self._asked = request.api.name
                     await self._coordinators.ask(request)
-                    self._asked = ""
                     continue
                 self._set_alarm(looked_at)
                 await self._wanted.wait()
@@ -208,7 +205,8 @@ class TransactionRunner:
         if until <= now and manager.state is _STATE.READY:
             until, why = manager.late.begin_at, "a request of the last transaction may still arrive"
         is_over = manager.has_ended and not self.state_checks.is_open
-        return TransactionWait(is_over, manager.awaits_records, self._asked, until if until > now else None, why)
+        pause_until = until if until > now else None
+        return TransactionWait(is_over, manager.awaits_records, self._coordinators.asked, pause_until, why)
 
     # Offsets
 
@@ -254,11 +252,16 @@ class Coordinators:
         self._metadata = metadata
         self._clock = clock
         self._log = log
-        self._asked: TransactionRequest | None = None  # under way, for the texts of time-outs
+        self._asked: TransactionRequest | None = None  # under way, for texts
 
     @property
     def transaction_version(self) -> int:
         return self._client.transaction_version
+
+    @property
+    def asked(self) -> str:
+        """Kafka's name of the request that is under way; empty if there is none."""
+        return "" if self._asked is None else self._asked.api.name
 
     def last_error(self) -> KafkaError | None:
         """Error of the last request, while it must be repeated."""

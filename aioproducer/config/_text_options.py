@@ -89,14 +89,13 @@ def notes_of_file(path: str | PathLike[str], properties: Mapping[str, Property])
     differing = [name for name, found in properties.items() if found.is_utf8]
     if not differing:
         return ()
-    text = (
-        f"{path}: {', '.join(differing)}: read as UTF-8, which Java takes for ISO-8859-1: \\u00e9 is the same for both"
-    )
-    return (text,)
+    names = ", ".join(differing)
+    how = "read as UTF-8, which Java takes for ISO-8859-1: an escape such as \\u00e9 is the same to both"
+    return (f"{path}: {names}: {how}",)
 
 
 def in_file(
-    error: ConfigurationError, path: str | PathLike[str] | None, properties: Mapping[str, Property]
+    error: ConfigurationError, path: str | PathLike[str], properties: Mapping[str, Property]
 ) -> ConfigurationError:
     """Return the error with the file, and the lines on which refused options stand."""
 

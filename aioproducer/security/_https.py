@@ -111,9 +111,7 @@ class _HttpProxy:
             if self.credentials is None:
                 return "it wants a user and a password (407)"
             # Which schemes it offers is not to be had from `http.client`.
-            return (
-                "it refuses the user or the password (407), or wants Negotiate, NTLM or Digest, where Basic is spoken"
-            )
+            return "it refuses the user or the password (407), or wants Negotiate, NTLM or Digest instead of Basic"
         if status is not None:
             return f"it refuses: {status[1]}"
         return error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__

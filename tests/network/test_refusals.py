@@ -11,7 +11,7 @@ from aioproducer import Producer
 from aioproducer._network.context import ConnectionSecurity, NetworkSettings
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._network.node_connection import NodeConnection
-from aioproducer._network.refusals import Refusals, is_for_good, is_refusal
+from aioproducer._network.refusals import Refusals, is_for_good, is_refusal, is_worth_repeating
 from aioproducer._network.sasl_client import SaslClient, SaslSettings
 from aioproducer._protocol.messages import METADATA, encode_metadata_request
 from aioproducer.cluster import Node
@@ -386,3 +386,12 @@ async def test_wait_for_metadata_ends_with_a_later_refusal() -> None:
 
     assert questions == [True] * 3
     assert took_s < 15
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+@pytest.mark.parametrize("kind", [AuthenticationError, ConfigurationError])
+def test_request_is_repeated_while_a_password_cannot_be_had(
+    kind: type[AuthenticationError | ConfigurationError], *, retriable: bool
+) -> None:
+    """Of a broker or of a key store."""
+    assert is_worth_repeating(kind("no password now", retriable=retriable)) is retriable
