@@ -22,6 +22,7 @@ from aioproducer._protocol.messages import (
     decode_metadata_response,
     encode_metadata_request,
 )
+from aioproducer._protocol.topic_admin_messages import DescribedTopic, TopicsResponse, decode_topics_response
 from aioproducer._protocol.transaction_messages import (
     FIND_COORDINATOR,
     CoordinatorResponse,
@@ -178,21 +179,52 @@ class ClusterRequests:
             NoResponseError: no broker answers in time.
         """
 
-        def encode(version: int) -> bytes:
-            body = encode_metadata_request(version, topics or [], allow_auto_topic_creation=False)
-            if topics is not None:
-                return body
-            every, none = (b"\x00", b"\x01") if METADATA.is_flexible(version) else (b"\xff" * 4, b"\x00" * 4)
-            return every + body[len(none) :]
-
         def decode(response: RawResponse) -> MetadataResponse:
             return decode_metadata_response(response.version, response.payload, from_node=response.node_id)
 
+        encode = partial(_metadata_request, topics)
         self._waits_for = "Metadata waits for any broker"
         found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode), timeout_s)
         self.cluster = merge(self.cluster, found, asyncio.get_running_loop().time())
         self._client.update_nodes(self.cluster)
         return self.cluster
+
+    async def described_topics(self, topics: Sequence[str] | None = None) -> Sequence[DescribedTopic]:
+        """Fetch topics with the replicas of their partitions, in the order of their names.
+
+        Args:
+            topics: None for all.
+
+        Raises:
+            NoResponseError: no broker answers in time.
+        """
+
+        def decode(response: RawResponse) -> TopicsResponse:
+            return decode_topics_response(response.version, response.payload)
+
+        encode = partial(_metadata_request, topics)
+        self._waits_for = "Metadata waits for any broker"
+        found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode))
+        return sorted(found.topics)
+
+    async def to_controller(self, request: AdminRequest[ResponseT]) -> ResponseT:
+        """Send a request to the controller; brokers of a cluster with KRaft pass it on.
+
+        Raises:
+            NoResponseError: no answer in time.
+            KafkaError: a refusal.
+        """
+
+        async def attempt() -> ResponseT:
+            controller = self.cluster.controller_id if self.cluster.controller_id in self.cluster.nodes else None
+            try:
+                return await self._send_to(controller, request)
+            except BrokerError as error:
+                if error.retriable:
+                    await self.refresh()
+                raise
+
+        return await self._until_answered(attempt)
 
     async def find_coordinators(self, transactional_ids: Collection[str]) -> None:
         """Look the coordinators of transactional ids up, many in one request, for the requests that follow.
@@ -235,14 +267,7 @@ class ClusterRequests:
             NoResponseError: no answer in time.
             KafkaError: a refusal.
         """
-
-        async def attempt() -> ResponseT:
-            self._waits_for = f"{request.api.name} waits for broker {node_id}"
-            response = await self._client.request(request.api, request.encode, request.decode, node_id=node_id)
-            request.check(response)
-            return response
-
-        return await self._until_answered(attempt)
+        return await self._until_answered(lambda: self._send_to(node_id, request))
 
     async def to_coordinator(
         self,
@@ -272,6 +297,13 @@ class ClusterRequests:
                 raise
 
         return await self._until_answered(attempt, timeout_s)
+
+    async def _send_to(self, node_id: int | None, request: AdminRequest[ResponseT]) -> ResponseT:
+        """Send to a node that metadata names, or to any."""
+        self._waits_for = f"{request.api.name} waits for {'any broker' if node_id is None else f'broker {node_id}'}"
+        response = await self._client.request(request.api, request.encode, request.decode, node_id=node_id)
+        request.check(response)
+        return response
 
     async def _send(self, coordinator: Node, request: AdminRequest[ResponseT]) -> ResponseT:
         self._waits_for = f"{request.api.name} waits for {label_of(coordinator)}"
@@ -358,6 +390,15 @@ def raise_refusal(code: int, what: str) -> None:
     is_passing = row is not None and (row.retriable or row.renegotiate)
     refusal = BrokerError.of(code, f"{what}: {ErrorCode.in_words(code)}", retriable=is_passing)
     raise refusal
+
+
+def _metadata_request(topics: Sequence[str] | None, version: int) -> bytes:
+    """Encode a request about some topics, or about all; creates none."""
+    body = encode_metadata_request(version, topics or [], allow_auto_topic_creation=False)
+    if topics is not None:
+        return body
+    every, none = (b"\x00", b"\x01") if METADATA.is_flexible(version) else (b"\xff" * 4, b"\x00" * 4)
+    return every + body[len(none) :]
 
 
 def _same(body: bytes, _version: int) -> bytes:

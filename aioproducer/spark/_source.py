@@ -11,7 +11,8 @@ from pyspark.sql.datasource import DataSource
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._columns import sink_columns
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source_options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -75,4 +76,4 @@ class AioproducerDataSource(DataSource):
 
         options = SinkOptions.parse(self.options)
         options.check_of_stream()
-        return SinkStreamWriter(options, sink_columns(schema, options))
+        return SinkStreamWriter(options, sink_columns(schema, options), self.options.get("checkpointLocation"))
