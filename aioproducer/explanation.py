@@ -121,6 +121,7 @@ class CallWhy(NamedTuple):
     detail: str = ""
     request: str = ""
     nodes: tuple[int, ...] = ()  # that were asked, or shall be; negative: at a bootstrap address
+    deadline: float | None = None  # when the call gives up; None: as it was called
 
 
 class WaitingCall(NamedTuple):
@@ -154,7 +155,7 @@ class WaitingCall(NamedTuple):
     """Seconds until the reason ends by itself; None if that is not known."""
 
     deadline_s: float | None
-    """Seconds until the call raises, by `max_block_ms` or its timeout; None if it waits without a limit."""
+    """Seconds until the call gives up, by `max_block_ms` or its timeout; None if it waits without a limit."""
 
     @property
     def text(self) -> str:

@@ -28,12 +28,13 @@ class OpenCall:
     name: str
     why: Callable[[float], CallWhy]
     called_at: float  # monotonic seconds
-    deadline: float | None  # None: without a limit
+    deadline: float | None  # None: without a limit, or that of `why`
     topic: str | None
 
     def explained(self, now: float) -> WaitingCall:
         why = self.why(now)
         age_s = now - self.called_at
+        deadline = self.deadline if why.deadline is None else why.deadline
         return WaitingCall(
             self.name,
             self.topic,
@@ -44,7 +45,7 @@ class OpenCall:
             age_s,
             age_s if why.since is None else min(now - why.since, age_s),
             None if why.until is None else why.until - now,
-            None if self.deadline is None else self.deadline - now,
+            None if deadline is None else deadline - now,
         )
 
 
@@ -123,7 +124,7 @@ class WaitingCalls:
     def close(self, now: float) -> CallWhy:
         is_over = self._transactions is None or self._transactions.wait(now).is_over
         why = self.records(now) if is_over else self.transaction(now)
-        return why if why.until is not None else why._replace(until=self._flushes.drain_by)
+        return why._replace(deadline=self._flushes.drain_by)  # another call of `close` may bring it forward
 
     def requests(self, *names: str) -> Callable[[float], CallWhy]:
         """Return a reason: requests of these APIs, one after another, with pauses after failures."""

@@ -264,6 +264,21 @@ def test_config_has_complete_ids_once_started(cluster: ClusterElsewhere) -> None
         assert producer.config.client_id == f"orders-{os.getpid()}"
 
 
+def test_health_starts_it_and_never_raises(unused: BlockingProducer, tmp_path: Path) -> None:
+    """Also when it cannot be started, and once it is closed."""
+    unused.health()  # as a start that waits for no broker
+    assert "running" in repr(unused)
+    unused.send("orders", b"v")
+    assert unused.health() == (True, "")
+
+    unused.close()
+    options: Any = {"security_protocol": "SSL", "ssl_truststore_location": str(tmp_path / "missing.pem")}
+    for producer, said in ((unused, "closed"), (BlockingProducer("127.0.0.1:9", **options), "ssl_truststore_location")):
+        health = producer.health()
+        assert not health.is_ready
+        assert said in health.reason
+
+
 NO_STREAMS = """
 import os, sys
 out = os.dup(1)

@@ -163,7 +163,7 @@ async def test_start_names_what_it_waits_for(options: dict[str, str], api: ApiKe
 
 
 @in_virtual_time
-async def test_flush_and_close_say_until_when_they_wait() -> None:
+async def test_flush_and_close_say_when_they_fail() -> None:
     async with one_broker() as cluster:
         producer = await Producer(cluster.bootstrap_servers).start()
         cluster.faults.stall(Where(api=ApiKey.PRODUCE))
@@ -182,7 +182,25 @@ async def test_flush_and_close_say_until_when_they_wait() -> None:
         WaitReason.RECORDS,
     )
     assert flush.deadline_s == pytest.approx(15, abs=0.1)
-    assert close.until_s == pytest.approx(25, abs=0.1)
+    assert close.deadline_s == pytest.approx(25, abs=0.1)
+    assert close.text.endswith("; fails in 25.0 s")
+
+
+@in_virtual_time
+async def test_close_says_when_it_fails_once_another_call_hurries() -> None:
+    async with one_broker() as cluster:
+        producer = await Producer(cluster.bootstrap_servers).start()
+        cluster.faults.stall(Where(api=ApiKey.PRODUCE))
+        await producer.enqueue("orders", b"v")
+        closing = [asyncio.ensure_future(producer.close(30))]
+        await asyncio.sleep(5)
+        closing.append(asyncio.ensure_future(producer.close(10)))
+        await asyncio.sleep(1)
+        close = only(producer)
+        cluster.faults.clear()
+        await asyncio.wait(closing)
+
+    assert close.deadline_s == pytest.approx(9, abs=0.1)
 
 
 @in_virtual_time
@@ -198,7 +216,7 @@ async def test_close_says_that_it_waits_for_the_abort() -> None:
         await closing
 
     assert (close.call, close.request, close.node_ids) == ("close", "EndTxn", (1,))
-    assert close.until_s == pytest.approx(25, abs=0.1)
+    assert close.deadline_s == pytest.approx(25, abs=0.1)
 
 
 @in_virtual_time
