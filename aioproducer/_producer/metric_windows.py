@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_MARKS: Final = 30
+_MARKS: Final = 15
 _SHORTEST_S: Final = 0.01  # between two readings
 
 Key: TypeAlias = "str | tuple[str, int | None] | tuple[str, str]"  # of a row: the producer, a node or a topic
@@ -82,7 +82,7 @@ class MetricWindows:
         self._window_s = window_s
         self._samples = samples
         self._length_s = window_s * samples
-        self._interval_s = max(window_s / _MARKS, _SHORTEST_S)
+        self._interval_s = self._pause_s = max(window_s / _MARKS, _SHORTEST_S)
         self._read = read
         self._forget_recent = forget_recent
         self._marks: deque[Mark] = deque()
@@ -90,15 +90,18 @@ class MetricWindows:
 
     def mark(self, now: float) -> float:
         """Read all rows; return the time of the next reading."""
-        rows = self._read()
+        rows, is_idle = self._read(), False
         if self._marks:
             last = self._marks[-1].rows
             rows = {key: row if (same := last.get(key)) != row else same for key, row in rows.items()}
+            is_idle = len(rows) == len(last) and all(row is last.get(key) for key, row in rows.items())
         self._marks.append(Mark(now, rows))
         self._forget_recent()
         while len(self._marks) > 1 and self._marks[1].at <= now - self._length_s:
             self._marks.popleft()
-        return now + self._interval_s
+        # An idle producer is woken less and less: its next values may count a sample window longer, as in Kafka.
+        self._pause_s = min(2 * self._pause_s, self._window_s) if is_idle else self._interval_s
+        return now + self._pause_s
 
     def end(self, now: float) -> None:
         """Let the window end here: the producer has closed."""

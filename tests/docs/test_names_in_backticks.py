@@ -41,6 +41,8 @@ ELSEWHERE = {
     "sys.UnraisableHookArgs",  # Python's
     *("PROMETHEUS_MULTIPROC_DIR", "PYTHON_CONFIGURE_OPTS", "PYTHON_DATA_SOURCE_ERROR"),  # variables, Spark's errors
     *("app.test_client()", "graceful_timeout", "transaction.on_commit", "worker_shutdown"),  # servers and frameworks
+    *("KeyValueRenderer", "SpecificationVersion"),  # of structlog and Confluent
+    *("StreamingQueryListener", "StreamingQueryProgress.sources"),  # of Spark
     *("TimeoutStopSec", "stop_grace_period"),  # of systemd and Docker
     *("KafkaUser", "OTEL_SEMCONV_STABILITY_OPT_IN"),  # of Strimzi and OpenTelemetry
     *("messaging.message.conversation_id", "messaging.message.envelope.size"),  # OpenTelemetry's, not set here

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from aioproducer._timing.retry_backoff import SOON_AT_MOST, ExponentialBackoff, RequestPacing
+from aioproducer.errors import KafkaError
 
 
 def test_doubles_up_to_the_cap() -> None:
@@ -43,7 +44,7 @@ def pauses(pacing: RequestPacing, count: int, *, is_soon: bool = False) -> list[
     found = []
     for _ in range(count):
         began = max(pacing.next_at, 1000.0)
-        pacing.again("busy", began, is_soon=is_soon)
+        pacing.again("busy", began, error=KafkaError("busy"), is_soon=is_soon)
         found.append(round((pacing.next_at - began) * 1000, 3))
     return found
 

@@ -182,6 +182,8 @@ INVARIANTS: Final = (
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
                         request.on_end(Answered(payload, now))
+                        if request.api_key == PRODUCE.key:
+                            self._context.repeated_closes.answered(self.label, request.size)
                     except KafkaError:
                         self._spoiled.append(request)
                         raise
@@ -191,6 +193,8 @@ INVARIANTS: Final = (
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
                         request.on_end(Answered(payload, now))
+                        if request.api_key == PRODUCE.key:
+                            self._context.repeated_closes.answered(self.label, request.size)
                     except KafkaError:
                         raise
                     """,
