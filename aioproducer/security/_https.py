@@ -68,7 +68,8 @@ def _open_by_environment(host: str, port: int, timeout_s: float) -> socket.socke
         return _open_directly(host, port, timeout_s)
     proxy = _parsed(getproxies_environment()[_VARIABLE])  # no frame keeps the URL, which may have a password
     if proxy is None:
-        raise TokenError("HTTPS_PROXY is not like http://user:password@host:3128; for SOCKS give proxy_url")
+        text = "HTTPS_PROXY is not like http://user:password@host:3128; for SOCKS give proxy_url"
+        raise TokenError(text, retriable=False)
     tunnel = proxy.tunnel(host, port, timeout_s)
     if isinstance(tunnel, str):
         # Raised here, where no frame holds the credentials.
@@ -107,8 +108,10 @@ class _HttpProxy:
     def _refusal(self, error: Exception) -> str:
         status = _STATUS_OF_TUNNEL.match(str(error))
         if status is not None and status[1] == _WANTS_CREDENTIALS:
-            wants = "wants a user and a password" if self.credentials is None else "refuses the user or the password"
-            return f"it {wants} (407)"
+            if self.credentials is None:
+                return "it wants a user and a password (407)"
+            # Which schemes it offers is not to be had from `http.client`.
+            return "it refuses the user or the password (407), or wants Negotiate, NTLM or Digest, where Basic is spoken"
         if status is not None:
             return f"it refuses: {status[1]}"
         return error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError as ConsumerError
 
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._producer.connection_security import cluster_access
+from aioproducer._shown_values import how_to_create
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._consumer import consumer_of
 from aioproducer.spark._offsets import Bounds, Offsets, OffsetsChoice, Place, Side
@@ -103,9 +104,12 @@ class ClusterOffsets:
             if self._options.pattern is not None:
                 cluster = await requests.refresh(topics := await self._topics_of(self._options.pattern))
         counts = {topic: cluster.partition_count(topic) or 0 for topic in topics}
-        if missing := [repr(topic) for topic, count in counts.items() if not count]:
-            option = "subscribe" if self._options.subscribe else "assign"
-            raise ConfigurationError(f"{option}: no topic {', '.join(missing)} exists", option=option)
+        if missing := [topic for topic, count in counts.items() if not count]:
+            option, named = "subscribe" if self._options.subscribe else "assign", ", ".join(map(repr, missing))
+            raise ConfigurationError(
+                f"{option}: no topic {named} exists; {how_to_create(missing[0])}",
+                option=option,
+            )
         found = [(topic, number) for topic, count in counts.items() for number in range(count)]
         return self._assigned_of(found) if self._options.assigned else found
 
