@@ -114,7 +114,7 @@ class MetricWindows:
             return Window(Mark(now, {}), (), self._elapsed_s(0.0))
         first = max((index for index, mark in enumerate(marks) if mark.at <= now - self._length_s), default=0)
         begin, later = marks[first], marks[first + 1 :]
-        return Window(begin, later, self._elapsed_s(now - begin.at))
+        return Window(begin, later, self._elapsed_s(min(now - begin.at, self._length_s)))
 
     def _elapsed_s(self, passed_s: float) -> float:
         """Return what rates are divided by: with empty sample windows before the first, as Rate.windowSize in Kafka."""

@@ -1,6 +1,7 @@
 """How far a query is behind, from what Spark says of its progress."""
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -45,7 +46,7 @@ def offsets_behind_latest(source: SourceOffsets | Mapping[str, object]) -> dict[
     return {
         "minOffsetsBehindLatest": str(min(behind)),
         "maxOffsetsBehindLatest": str(max(behind)),
-        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+        "avgOffsetsBehindLatest": str(math.floor(10 * sum(behind) / len(behind) + 0.5) / 10),  # as Spark rounds it
     }
 
 

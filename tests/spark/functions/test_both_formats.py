@@ -29,6 +29,7 @@ Outcomes = Mapping[tuple[str, str], Mapping[str, Outcome]]
 """Kind and name of a set -> format -> what it did."""
 
 CASES = [(kind, name) for kind, sets in SETS.items() for name in sets]
+REFUSED = [(kind, name) for kind, name in CASES if SETS[kind][name].rows is None]
 
 
 async def _fetch() -> None:
@@ -68,7 +69,7 @@ def outcomes(jars: str, kafka_431: KafkaCluster) -> Outcomes:
     return found
 
 
-@pytest.mark.parametrize("kind, name", CASES, ids=": ".join)
+@pytest.mark.parametrize("kind, name", CASES, ids=map(": ".join, CASES))
 def test_both_formats_read_the_same_or_refuse(outcomes: Outcomes, kind: str, name: str) -> None:
     """Rows with all columns, the schema, the number of tasks where it was asked for, and how far a stream is behind."""
     sparks, ours = outcomes[kind, name]["kafka"], outcomes[kind, name]["aioproducer"]
@@ -80,7 +81,7 @@ def test_both_formats_read_the_same_or_refuse(outcomes: Outcomes, kind: str, nam
         assert len(ours["rows"]) == len(places(rows, TOPIC))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind, name", [case for case in CASES if SETS[case[0]][case[1]].rows is None], ids=": ".join)
+@pytest.mark.parametrize("kind, name", REFUSED, ids=map(": ".join, REFUSED))
 def test_refusal_is_the_drivers(outcomes: Outcomes, kind: str, name: str) -> None:
     """No task was started, and the error is one of ours."""
     said = str(outcomes[kind, name]["aioproducer"]["refused"])
