@@ -254,7 +254,7 @@ class SinkOptions:
             self.producer_config("any")
         except ConfigurationError as error:
             if error.option == "transaction_timeout_ms":
-                text = _in_kafkas_spelling(str(error)).removeprefix("kafka.transaction.timeout.ms ")
+                text = in_kafkas_spelling(str(error)).removeprefix("kafka.transaction.timeout.ms ")
                 raise ConfigurationError(f"transactionTimeout: {text}", option="transactionTimeout") from None
             against = [name for name, fits in _AGAINST_TRANSACTIONS.items() if not fits(self.kafka.get(name))]
             if not against:
@@ -338,7 +338,7 @@ def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object
 
 def _of_data_source(error: ConfigurationError, properties: Mapping[str, str]) -> ConfigurationError:
     """Return an error of the producer's configuration with the names that options have here."""
-    text = _in_kafkas_spelling(str(error))
+    text = in_kafkas_spelling(str(error))
     if error.option is None:
         return ConfigurationError(text)
     given = next((name for name in properties if python_name(name) == error.option), kafka_name(error.option))
@@ -346,7 +346,7 @@ def _of_data_source(error: ConfigurationError, properties: Mapping[str, str]) ->
     return ConfigurationError(text if text.startswith(option) else f"{option}: {text}", option=option)
 
 
-def _in_kafkas_spelling(text: str) -> str:
+def in_kafkas_spelling(text: str) -> str:
     """Return a text with `kafka.linger.ms` for `linger_ms`.
 
     Names of one word are words of the text too, and stay, as do arguments of a Python call: `client_id=...`.
@@ -354,7 +354,14 @@ def _in_kafkas_spelling(text: str) -> str:
     names = sorted((name for name in option_kinds() if "_" in name), key=len, reverse=True)
     pattern = "|".join(name.replace("_", "[._]") for name in (*names, "bootstrap_servers"))
     in_text = rf"(?<![\w.])'?({pattern})\b(?![.]\w|=(?:[.]|,|[A-Z]\w*\())'?"
-    return re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
+    spelled = re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
+    return re.sub(r"(?<==)(True|False)\b", lambda found: found[1].lower(), spelled)
+
+
+def in_sparks_words(error: Exception) -> str:
+    """Return the text of a producer's error with the options and values of a write: null for None."""
+    text = in_kafkas_spelling(str(error)).replace(f"{KAFKA_PREFIX}transaction.timeout.ms", "transactionTimeout")
+    return re.sub(r"(?<![\w'.-])None(Type)?(?![\w'.-])", "null", text)
 
 
 def offsets_choice(given: str) -> OffsetsChoice:

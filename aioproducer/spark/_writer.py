@@ -31,6 +31,7 @@ from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._row_groups import rows_of_splits
+from aioproducer.spark._shown_errors import text_first, text_first_from_pickle
 from aioproducer.spark._task import TaskCounts, TaskSender, batch_report, publish
 
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -62,13 +63,14 @@ class SinkWriter(DataSourceArrowWriter):
     def __getstate__(self) -> dict[str, object]:
         """Prepare before Spark takes the writer to the tasks."""
         if not self._is_ready:
-            self._preparation = prepared(self._options)
+            with text_first_from_pickle():
+                self._preparation = prepared(self._options)
             self._is_ready = True
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one attempt of a task."""
-        with reused_worker():
+        with reused_worker(), text_first():
             return self._write(iterator)
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> "SinkMessage":
@@ -116,14 +118,16 @@ class SinkWriter(DataSourceArrowWriter):
         """Abort what tasks have written; unless it is decided: then the commit goes on."""
         written = _written(messages)
         if written:
-            with_sink(self._options, lambda commit: commit.abort(written))
+            with text_first():
+                with_sink(self._options, lambda commit: commit.abort(written))
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], *, is_last: bool) -> None:
         begun = time.monotonic()
         sent = [message for message in messages if isinstance(message, SinkMessage)]
         written = _written(messages)
         if written:
-            with_sink(self._options, lambda commit: commit.commit(written, is_last=is_last))
+            with text_first():
+                with_sink(self._options, lambda commit: commit.commit(written, is_last=is_last))
         if not sent:
             return
         report = batch_report(
