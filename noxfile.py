@@ -65,6 +65,7 @@ LONG_ON_SPARK = (
 
 CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed"
 
+SHOW_PROGRESS = str(ROOT / ".ci" / "show_progress.py")
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 
@@ -73,14 +74,14 @@ CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Stream real flights through a producer while a broker dies: `-- --kafka 4.3.1`, `-- --transactions`."""
+    """Stream real flights through a producer while a broker dies: `-- --kafka 4.4.0`, `-- --transactions`."""
     install(session, extras="cli", group="demo")
     session.run("python", "-m", "examples.demo", *session.posargs)
 
 
 @nox.session
 def pipeline(session: nox.Session) -> None:
-    """Run a data pipeline on Spark, whose driver is killed: `-- --kill-driver-at decision`, `-- --kafka 4.3.1`."""
+    """Run a data pipeline on Spark, whose driver is killed: `-- --kill-driver-at decision`, `-- --kafka 4.4.0`."""
     install(session, extras="cli,spark", group="pipeline")
     session.run("python", "-m", "examples.spark_pipeline", *session.posargs)
 
@@ -216,7 +217,7 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def rotation(session: nox.Session) -> None:
-    """Let sessions end and secrets change under load on real brokers: `nox -s rotation [-- --kafka 4.3.1]`."""
+    """Let sessions end and secrets change under load on real brokers: `nox -s rotation [-- --kafka 4.4.0]`."""
     run_beside_tests(session, "tests.programs.rotation", *session.posargs)
 
 
@@ -271,6 +272,7 @@ def types(session: nox.Session) -> None:
         "pyspark_aioproducer.py",
         "pytest_aioproducer.py",
         ".ci/check_machine.py",
+        ".ci/show_progress.py",
         *present("tests/typing"),
     ]
     typed_programs = ["examples/demo", "examples/spark_pipeline", "tests/benchmarks"]
@@ -353,10 +355,12 @@ def install(
     python = str(home / "bin" / "python")
     if package:
         session.run_install(python, CHECK_MACHINE, external=True, log=False)
-        session.log("compiling the native modules takes minutes, and is repeated only when they change")
+        session.log("compiling the native modules takes minutes, and is repeated only when they change:")
     requirements = nox.project.dependency_groups(PYPROJECT, *group.split(",")) if group else []
     build = PYPROJECT["build-system"]["requires"] if package else []
-    pip = [python, "-m", "pip", "install", "-q", "--no-compile"]  # bytecode is written at the first import
+    # With -v pip says what it does, of which `show_progress.py` shows a line per step. Bytecode is written at the first
+    # import.
+    pip = [python, SHOW_PROGRESS, python, "-m", "pip", "install", "-v", "--no-compile"]
     session.run_install(*pip, *build, *requirements, external=True, env=PIP)
     if package:  # built in this environment, without a temporary one
         project = f".[{extras}]" if extras else "."

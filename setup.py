@@ -17,7 +17,10 @@ SANITIZED = os.environ.get("AIOPRODUCER_SANITIZED", "") not in {"", "0"}
 BUILD = Path("build") / ("sanitized" if SANITIZED else "checked" if CHECKED else "release")
 OPTIMISE = [os.environ.get("AIOPRODUCER_OPTIMISE", "/O2" if os.name == "nt" else "-O3")]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"] if SANITIZED else []
-COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-g1", "-O0"] if SANITIZED else OPTIMISE
+NO_DEBUG_INFORMATION = [] if os.name == "nt" else ["-g0"]
+"""Against the `-g` that Python was built with: four fifths of the bytes, and a quarter of the time to compile."""
+
+COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-g1", "-O0"] if SANITIZED else [*OPTIMISE, *NO_DEBUG_INFORMATION]
 
 
 def native_modules() -> list[Extension]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+import traceback
 from abc import ABC, abstractmethod
-from typing import NoReturn, Protocol, cast
+from typing import Final, NoReturn, Protocol, cast
 
 from aioproducer._native.unraisable import report_unraisable
 
@@ -93,23 +95,38 @@ class GuardedLog(LogMethods):
 
 
 def _logger(client_id: str) -> EventLog:
-    import structlog  # noqa: PLC0415  # costs more than the rest of the package together
-
     standard = logging.getLogger("aioproducer")
     if not standard.handlers:
         standard.addHandler(logging.NullHandler())  # else unconfigured logging prints warnings to stderr
-    if structlog.is_configured():
+    # An application that has configured structlog has imported it. To import it for the others would cost more than the
+    # rest of this package together: it brings rich and pygments where they are installed.
+    structlog = sys.modules.get("structlog")
+    if structlog is not None and structlog.is_configured():
         return cast("EventLog", structlog.get_logger("aioproducer").bind(client_id=client_id))
-    wrapped = structlog.wrap_logger(
-        standard,
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event", "client_id"]),
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    return cast("EventLog", wrapped.bind(client_id=client_id))
+    return StandardLog(standard, client_id)
+
+
+_LEVELS: Final = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
+
+
+class StandardLog(LogMethods):
+    """Log of the standard library: one line of `key=value` per event, as structlog's `KeyValueRenderer` writes it."""
+
+    __slots__ = ("_client_id", "_logger")
+
+    def __init__(self, logger: logging.Logger, client_id: str) -> None:
+        self._logger = logger
+        self._client_id = client_id
+
+    def _write(self, level: str, event: str, values: dict[str, object]) -> None:
+        number = _LEVELS[level]
+        if not self._logger.isEnabledFor(number):
+            return
+        error = values.pop("exc_info", None)
+        if isinstance(error, BaseException):
+            values["exception"] = "".join(traceback.format_exception(error)).removesuffix("\n")
+        parts = {"event": event, "client_id": self._client_id, **values}
+        self._logger.log(number, " ".join(f"{name}={value!r}" for name, value in parts.items()))
 
 
 def _raise_on_loop(error: BaseException) -> None:

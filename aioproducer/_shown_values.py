@@ -1,9 +1,10 @@
-"""Values of the user's in error messages: never too long, and never the cause of an error of their own."""
+"""Values of the user's in error messages: never too long, and never the cause of an error of their own; and hints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from shlex import quote
 from typing import Final, TypeVar
 
 SelfT = TypeVar("SelfT")
@@ -20,6 +21,11 @@ def shown(value: object) -> str:
             return f"a number of {value.bit_length()} bits"
         return f"an object of type {type(value).__name__}"
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def how_to_create(topic: str) -> str:
+    """Return the end of a sentence about a topic that does not exist: the command that creates it."""
+    return f"create it with `aioproducer topic create {quote(topic)}`"
 
 
 def in_any_state(show: Callable[[SelfT], str]) -> Callable[[SelfT], str]:

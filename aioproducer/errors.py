@@ -194,17 +194,28 @@ class ConfigurationError(KafkaError, ValueError):
     Args:
         message: names the option, the value and the allowed range.
         option: the option's name in Python spelling, `linger_ms`; `None` when several disagree.
+        retriable: whether the same attempt may succeed later.
     """
 
     option: str | None = None
+    retriable: bool = False
+    """Whether a value could not be had now, and may be had later: a function of a password raised, for example."""
 
     problems: tuple[ConfigurationError, ...] = ()
     """The errors of the single options, where several are refused at once; the message has all of them."""
 
-    def __init__(self, message: str = "", *, option: str | None = None, **details: Unpack[ErrorDetails]) -> None:
-        """Keep the option's name beside the message."""
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        option: str | None = None,
+        retriable: bool = False,
+        **details: Unpack[ErrorDetails],
+    ) -> None:
+        """Keep the option's name and the trait beside the message."""
         super().__init__(message, **details)
         self.option = option
+        self.retriable = retriable
 
 
 class ConfigurationTypeError(ConfigurationError, TypeError):
@@ -363,7 +374,23 @@ class ProtocolError(BrokerConnectionError):
 
 
 class AuthenticationError(KafkaError):
-    """The broker does not accept the credentials, or they cannot be had. The subclasses say what to look at."""
+    """The broker does not accept the credentials, or they cannot be had. The subclasses say what to look at.
+
+    Args:
+        message: what is refused or missing, and what to do.
+        retriable: whether the same attempt may succeed later; not given, it is as its place says: what a token provider
+            or a function of a password raises may pass, and what a broker refuses does not.
+    """
+
+    retriable: bool = False
+    """Whether a token, password or ticket could not be fetched now, and may be later; `start` then goes on until
+    `max_block_ms`. False: the other side has refused it."""
+
+    def __init__(self, message: str = "", *, retriable: bool | None = None, **details: Unpack[ErrorDetails]) -> None:
+        """Keep the trait beside the message."""
+        super().__init__(message, **details)
+        if retriable is not None:
+            self.retriable = retriable
 
 
 class CredentialsError(AuthenticationError):

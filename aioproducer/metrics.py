@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +158,16 @@ class ProducerStatistics:
 
     delivery_latency_p99_s: float | None = None
     """99 of 100 acknowledged records took no longer."""
+
+
+class Health(NamedTuple):
+    """The result of `Producer.health()`: whether records can be sent now."""
+
+    is_ready: bool
+    """Whether the producer runs and its brokers answered last; also while its buffer is full."""
+
+    reason: str
+    """Why not; empty if it is ready. Names brokers and errors, nothing secret."""
 
 
 class MetricKind(Enum):

@@ -41,7 +41,7 @@ _CHAPTERS: Final = {
     ),
     "Looking inside": (
         "aioproducer",
-        ["Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitingCall", "WaitReason"],
+        ["Health", "Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitingCall", "WaitReason"],
     ),
     "OpenTelemetry: aioproducer.integrations.opentelemetry": (
         "aioproducer.integrations.opentelemetry",

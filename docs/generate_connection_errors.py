@@ -40,6 +40,8 @@ means; what to do.
 fails: [ten wrong set-ups, diagnosed](../evidence/diagnoses.md).
 
 What is refused for good ends `start` at once; what may heal is tried until `max_block_ms` is over.
+A token, password or ticket that cannot be fetched now may heal: the endpoint is away or busy, a provider or function
+raises, no KDC answers. The error has `retriable=True`.
 While the producer runs, both are tried again, and records end at their deadline with the reason as `last_broker_error`.
 
 ## Before anything is connected

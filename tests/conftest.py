@@ -42,7 +42,7 @@ __all__ = [  # pytest finds them here
 settings.register_profile("aioproducer", deadline=None)  # a busy machine is no defect
 settings.load_profile("aioproducer")
 
-REAL_VERSIONS = ("3.9.1", "4.3.1")
+REAL_VERSIONS = ("3.9.1", "4.4.0")
 ANY_BROKER = [FAKE, *(pytest.param(version, marks=pytest.mark.kafka) for version in REAL_VERSIONS)]
 
 
@@ -105,21 +105,21 @@ def kafka_391(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def kafka_431(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """One real Kafka 4.3.1 node, shared by the whole run: use topics of your own, and mark the test `kafka`."""
-    yield from running_kafka("4.3.1", kafka_thread)
+def kafka_440(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """One real Kafka 4.4.0 node, shared by the whole run: use topics of your own, and mark the test `kafka`."""
+    yield from running_kafka("4.4.0", kafka_thread)
 
 
 @pytest.fixture(scope="session")
-def kafka_431_tv0(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """One real Kafka 4.3.1 node with `transaction.version=0`, shared by the whole run; mark the test `kafka`."""
-    yield from running_kafka("4.3.1-tv0", kafka_thread)
+def kafka_440_tv0(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """One real Kafka 4.4.0 node with `transaction.version=0`, shared by the whole run; mark the test `kafka`."""
+    yield from running_kafka("4.4.0-tv0", kafka_thread)
 
 
 @pytest.fixture(scope="module")
 def three_kafka_nodes(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """Three real Kafka 4.3.1 nodes of the test module's own, to kill, pause and restart; mark the test `kafka`."""
-    yield from running_kafka("4.3.1", kafka_thread, nodes=3)
+    """Three real Kafka 4.4.0 nodes of the test module's own, to kill, pause and restart; mark the test `kafka`."""
+    yield from running_kafka("4.4.0", kafka_thread, nodes=3)
 
 
 @pytest.fixture(params=ANY_BROKER)

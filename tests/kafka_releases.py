@@ -10,7 +10,7 @@ from aioproducer.testing.fake_broker.version_profiles import VersionProfile, pro
 from aioproducer.testing.kafka import KafkaCluster
 
 RELEASES: Mapping[str, Mapping[str, int]] = MappingProxyType(
-    {"3.9.1": {}, "4.3.1": {}, "4.3.1-tv0": {"transaction.version": 0}}
+    {"3.9.1": {}, "4.4.0": {}, "4.4.0-tv0": {"transaction.version": 0}}
 )
 """Features to format with, by release. With transaction.version 0 Kafka 4 has transactions as 3.9 has them."""
 

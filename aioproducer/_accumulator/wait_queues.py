@@ -20,6 +20,7 @@ from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
 from aioproducer._native.append import RecordAppender
 from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer._shown_values import how_to_create
 from aioproducer.errors import (
     BrokerError,
     BufferFullError,
@@ -339,7 +340,8 @@ def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> Metadat
     """Return the error of a wait for a topic; `bound` is the option that ended the wait, with its value."""
     why = "no broker has named its partitions yet" if trouble is None else str(trouble)
     if isinstance(trouble, BrokerError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        why = f"{why}; does the topic exist? Automatic creation (auto.create.topics.enable) seems to be off"
+        off = "Automatic creation (auto.create.topics.enable) seems to be off"
+        why = f"{why}; does the topic exist? {off}; {how_to_create(topic)}"
     message = f"topic {topic!r} is still unknown after {bound}: {why}"
     return MetadataTimeoutError(message, topic=topic, last_broker_error=trouble)
 

@@ -12,6 +12,8 @@ from aioproducer._logs import event_log
 from aioproducer._network.cluster_updates import merge
 from aioproducer._network.context import ClusterAccess, NetworkSettings, TimerHandle
 from aioproducer._network.network_client import NetworkClient, RawResponse, ResponseT
+from aioproducer._network.node_connection import label_of
+from aioproducer._network.refusals import is_for_good
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     METADATA,
@@ -20,6 +22,7 @@ from aioproducer._protocol.messages import (
     decode_metadata_response,
     encode_metadata_request,
 )
+from aioproducer._protocol.topic_admin_messages import DescribedTopic, TopicsResponse, decode_topics_response
 from aioproducer._protocol.transaction_messages import (
     FIND_COORDINATOR,
     CoordinatorResponse,
@@ -31,8 +34,14 @@ from aioproducer._protocol.transaction_messages import (
 )
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer._version import VERSION
-from aioproducer.cluster import Cluster
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, UnsupportedVersionError
+from aioproducer.cluster import Cluster, Node
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    UnsupportedVersionError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -120,7 +129,8 @@ class ClusterRequests:
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
         self.cluster: Cluster = Cluster()
         """As of the last `refresh`."""
-        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], Node] = {}
+        self._waits_for = ""  # the last request, for the texts of time-outs
         self.last_error: KafkaError | None = None
         """Why the last attempt of a request failed; None if none has."""
 
@@ -169,20 +179,52 @@ class ClusterRequests:
             NoResponseError: no broker answers in time.
         """
 
-        def encode(version: int) -> bytes:
-            body = encode_metadata_request(version, topics or [], allow_auto_topic_creation=False)
-            if topics is not None:
-                return body
-            every, none = (b"\x00", b"\x01") if METADATA.is_flexible(version) else (b"\xff" * 4, b"\x00" * 4)
-            return every + body[len(none) :]
-
         def decode(response: RawResponse) -> MetadataResponse:
             return decode_metadata_response(response.version, response.payload, from_node=response.node_id)
 
+        encode = partial(_metadata_request, topics)
+        self._waits_for = "Metadata waits for any broker"
         found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode), timeout_s)
         self.cluster = merge(self.cluster, found, asyncio.get_running_loop().time())
         self._client.update_nodes(self.cluster)
         return self.cluster
+
+    async def described_topics(self, topics: Sequence[str] | None = None) -> Sequence[DescribedTopic]:
+        """Fetch topics with the replicas of their partitions, in the order of their names.
+
+        Args:
+            topics: None for all.
+
+        Raises:
+            NoResponseError: no broker answers in time.
+        """
+
+        def decode(response: RawResponse) -> TopicsResponse:
+            return decode_topics_response(response.version, response.payload)
+
+        encode = partial(_metadata_request, topics)
+        self._waits_for = "Metadata waits for any broker"
+        found = await self._until_answered(lambda: self._client.request(METADATA, encode, decode))
+        return sorted(found.topics)
+
+    async def to_controller(self, request: AdminRequest[ResponseT]) -> ResponseT:
+        """Send a request to the controller; brokers of a cluster with KRaft pass it on.
+
+        Raises:
+            NoResponseError: no answer in time.
+            KafkaError: a refusal.
+        """
+
+        async def attempt() -> ResponseT:
+            controller = self.cluster.controller_id if self.cluster.controller_id in self.cluster.nodes else None
+            try:
+                return await self._send_to(controller, request)
+            except BrokerError as error:
+                if error.retriable:
+                    await self.refresh()
+                raise
+
+        return await self._until_answered(attempt)
 
     async def find_coordinators(self, transactional_ids: Collection[str]) -> None:
         """Look the coordinators of transactional ids up, many in one request, for the requests that follow.
@@ -207,7 +249,7 @@ class ClusterRequests:
 
         async def attempt() -> Sequence[ResponseT]:
             await self._find_many(transactional_ids)
-            asked: dict[int, list[str]] = {}
+            asked: dict[Node, list[str]] = {}
             for each in transactional_ids:
                 asked.setdefault(await self._coordinator(each, CoordinatorType.TRANSACTION), []).append(each)
             try:
@@ -225,7 +267,7 @@ class ClusterRequests:
             NoResponseError: no answer in time.
             KafkaError: a refusal.
         """
-        return await self._until_answered(lambda: self._send(node_id, request))
+        return await self._until_answered(lambda: self._send_to(node_id, request))
 
     async def to_coordinator(
         self,
@@ -246,9 +288,9 @@ class ClusterRequests:
         """
 
         async def attempt() -> ResponseT:
-            node_id = await self._coordinator(key, kind)
+            node = await self._coordinator(key, kind)
             try:
-                return await self._send(node_id, request)
+                return await self._send(node, request)
             except (BrokerError, BrokerConnectionError) as error:
                 if not isinstance(error, BrokerError) or error.code in _OTHER_COORDINATOR:
                     self._forget([key], kind)
@@ -256,8 +298,16 @@ class ClusterRequests:
 
         return await self._until_answered(attempt, timeout_s)
 
-    async def _send(self, node_id: int, request: AdminRequest[ResponseT]) -> ResponseT:
+    async def _send_to(self, node_id: int | None, request: AdminRequest[ResponseT]) -> ResponseT:
+        """Send to a node that metadata names, or to any."""
+        self._waits_for = f"{request.api.name} waits for {'any broker' if node_id is None else f'broker {node_id}'}"
         response = await self._client.request(request.api, request.encode, request.decode, node_id=node_id)
+        request.check(response)
+        return response
+
+    async def _send(self, coordinator: Node, request: AdminRequest[ResponseT]) -> ResponseT:
+        self._waits_for = f"{request.api.name} waits for {label_of(coordinator)}"
+        response = await self._client.request(request.api, request.encode, request.decode, coordinator=coordinator)
         request.check(response)
         return response
 
@@ -265,6 +315,7 @@ class ClusterRequests:
         kind = CoordinatorType.TRANSACTION
         missing = [each for each in transactional_ids if (kind, each) not in self._coordinators]
         for start in range(0, len(missing), KEYS_AT_ONCE):
+            self._waits_for = "FindCoordinator waits for any broker"
             body = encode_find_coordinators_request(missing[start : start + KEYS_AT_ONCE], kind)
             try:
                 found = await self._client.request(
@@ -276,15 +327,13 @@ class ClusterRequests:
                 return
             for key, coordinator in found.coordinators.items():
                 if coordinator.error_code == ErrorCode.NONE:
-                    self._coordinators[kind, key] = coordinator.node_id
-        if not self.cluster.nodes.keys() >= set(self._coordinators.values()):
-            await self.refresh()
+                    self._coordinators[kind, key] = coordinator.node
 
     def _forget(self, keys: Iterable[str], kind: CoordinatorType) -> None:
         for key in keys:
             self._coordinators.pop((kind, key), None)
 
-    async def _coordinator(self, key: str, kind: CoordinatorType) -> int:
+    async def _coordinator(self, key: str, kind: CoordinatorType) -> Node:
         if (known := self._coordinators.get((kind, key))) is not None:
             return known
 
@@ -294,12 +343,11 @@ class ClusterRequests:
         def decode(response: RawResponse) -> CoordinatorResponse:
             return decode_find_coordinator_response(response.version, response.payload, key=key)
 
+        self._waits_for = "FindCoordinator waits for any broker"
         found = await self._client.request(FIND_COORDINATOR, encode, decode)
         raise_refusal(found.error_code, f"coordinator of {key!r}")
-        if found.node_id not in self.cluster.nodes:
-            await self.refresh()
-        self._coordinators[kind, key] = found.node_id
-        return found.node_id
+        self._coordinators[kind, key] = found.node
+        return found.node
 
     async def _until_answered(
         self, attempt: Callable[[], Awaitable[AnswerT]], timeout_s: float | None = None
@@ -310,18 +358,20 @@ class ClusterRequests:
             async with asyncio.timeout(limit_s):
                 return await self._retry(attempt)
         except TimeoutError:
-            why = self._client.missing() if self.last_error is None else str(self.last_error)
-            raise NoResponseError(f"no answer in {limit_s:g} s{why and f': {why}'}") from None
+            why = str(self.last_error or " ".join(filter(None, [self._waits_for, self._client.missing()])))
+            raise NoResponseError(f"no answer in {limit_s:g} s: {why}", last_broker_error=self.last_error) from None
 
     async def _retry(self, attempt: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         failures = 0
         while True:
             try:
                 return await attempt()
-            except BrokerConnectionError as error:
-                self.last_error = error
             except BrokerError as error:
                 if not error.retriable:
+                    raise
+                self.last_error = error
+            except (BrokerConnectionError, AuthenticationError) as error:
+                if isinstance(error, AuthenticationError) and is_for_good(error):
                     raise
                 self.last_error = error
             await asyncio.sleep(self._backoff.delay_s(failures))
@@ -340,6 +390,15 @@ def raise_refusal(code: int, what: str) -> None:
     is_passing = row is not None and (row.retriable or row.renegotiate)
     refusal = BrokerError.of(code, f"{what}: {ErrorCode.in_words(code)}", retriable=is_passing)
     raise refusal
+
+
+def _metadata_request(topics: Sequence[str] | None, version: int) -> bytes:
+    """Encode a request about some topics, or about all; creates none."""
+    body = encode_metadata_request(version, topics or [], allow_auto_topic_creation=False)
+    if topics is not None:
+        return body
+    every, none = (b"\x00", b"\x01") if METADATA.is_flexible(version) else (b"\xff" * 4, b"\x00" * 4)
+    return every + body[len(none) :]
 
 
 def _same(body: bytes, _version: int) -> bytes:

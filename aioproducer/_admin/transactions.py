@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from aioproducer._admin.cluster_requests import AdminRequest, ClusterRequests, raise_refusal
+from aioproducer._admin.topics import NoSuchTopicError
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
@@ -45,6 +46,7 @@ from aioproducer._protocol.transaction_admin_messages import (
     encode_write_txn_markers_request,
 )
 from aioproducer._protocol.transaction_messages import EndTxnResponse, decode_end_txn_response
+from aioproducer._shown_values import how_to_create
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.prepared_completion import encode_end_txn, end_txn_api
 from aioproducer.errors import KafkaError
@@ -137,10 +139,6 @@ class CoordinatedTransaction(NamedTuple):
 
 class NoSuchTransactionError(KafkaError):
     """No transaction or transactional id with that name exists."""
-
-
-class NoSuchTopicError(KafkaError):
-    """No topic with that name exists, or it may not be described."""
 
 
 class Transactions:
@@ -268,7 +266,7 @@ class Transactions:
         cluster = await self._requests.refresh(topics)
         for name in topics or ():
             if cluster.partition_count(name) is None:
-                raise NoSuchTopicError(f"there is no topic {name!r}")
+                raise NoSuchTopicError(f"topic {name!r} does not exist; {how_to_create(name)}")
         topic_partitions = [
             (name, number)
             for name in (cluster.topics if topics is None else topics)

@@ -467,5 +467,7 @@ def with_label(label: str, error: KafkaError) -> KafkaError:
     if isinstance(error, BrokerConnectionError | UnsupportedVersionError | AuthenticationError):
         labelled = type(error)(f"{label}: {error}")
         labelled.__cause__ = error.__cause__
+        if isinstance(labelled, AuthenticationError) and isinstance(error, AuthenticationError):
+            labelled.retriable = error.retriable
         return labelled
     return error

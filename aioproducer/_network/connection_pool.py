@@ -46,6 +46,7 @@ class ConnectionPool:
         self._context = context
         self._node_connections: dict[int, NodeConnection] = {}
         self.get = self._node_connections.get  # by node id; None if metadata does not name the node
+        self._coordinators: set[int] = set()  # nodes that only FindCoordinator names
         self._leaving: set[NodeConnection] = set()  # not in `_node_connections` any more, requests still in flight
         self._uses_known = True
         self._is_closed = False
@@ -77,13 +78,13 @@ class ConnectionPool:
     def update(self, nodes: Mapping[int, Node]) -> None:
         """Take the nodes that metadata names, by id.
 
-        Nodes that are gone or have moved are dropped. A new node adopts a bootstrap connection to its address; the
-        other bootstrap connections retire.
+        Nodes that are gone or have moved are dropped, but not a coordinator in use that metadata never named. A new
+        node adopts a bootstrap connection to its address; the other bootstrap connections retire.
         """
         if not nodes:  # no metadata yet; a response without nodes is refused by the refresher
             return
         for node_id, node_connection in list(self._node_connections.items()):
-            if node_id >= 0 and not _is_same_place(nodes.get(node_id), node_connection.node):
+            if node_id >= 0 and not self._is_kept(node_connection, nodes.get(node_id)):
                 self._drop(node_connection)
         found = [each for each in reversed(self.bootstrap()) if each.is_open or each.is_connecting]
         adoptable = {each.place: each for each in found}  # reversed: of two to one address the first is taken
@@ -93,6 +94,23 @@ class ConnectionPool:
         for node_connection in self._node_connections.values():
             if node_connection.node.id < 0 and self._uses_known:
                 node_connection.retire()
+
+    def add_coordinator(self, node: Node) -> NodeConnection | None:
+        """Return the connection to a coordinator, at its own address if metadata does not name it.
+
+        Returns:
+            None if there is no address either.
+        """
+        node_connection = self._node_connections.get(node.id)
+        if not node.is_valid or self._is_closed:
+            return node_connection
+        if node_connection is not None:
+            if node.id not in self._coordinators or node_connection.place == (node.host, node.port):
+                return node_connection
+            self._drop(node_connection)  # it has moved
+        self._coordinators.add(node.id)
+        self._add(node)
+        return self._node_connections[node.id]
 
     def use_bootstrap_only(self) -> None:
         """Make only the bootstrap addresses candidates until `use_known`."""
@@ -127,6 +145,14 @@ class ConnectionPool:
                 node_connection.retire()
             node_connection.disconnect(IdleConnectionError("the producer cannot continue"))
 
+    def _is_kept(self, node_connection: NodeConnection, named: Node | None) -> bool:
+        """Whether metadata leaves a node where it is; `named` is what metadata says of it."""
+        node = node_connection.node
+        if named is None and node.id in self._coordinators:
+            return node_connection.is_open or node_connection.is_connecting
+        self._coordinators.discard(node.id)
+        return named is not None and (named.host, named.port) == (node.host, node.port)
+
     def _add(self, node: Node) -> None:
         self._node_connections[node.id] = NodeConnection(node, self._context, self._note_change)
 
@@ -140,6 +166,7 @@ class ConnectionPool:
         self._node_connections[node.id] = node_connection
 
     def _drop(self, node_connection: NodeConnection) -> None:
+        self._coordinators.discard(node_connection.node.id)
         del self._node_connections[node_connection.node.id]
         node_connection.retire()
         if node_connection.connection is not None:
@@ -167,10 +194,6 @@ class ConnectionPool:
         return f"<ConnectionPool {len(self._node_connections)} waiting={len(self._waiting)}>"
 
 
-def _is_same_place(node: Node | None, other: Node) -> bool:
-    return node is not None and (node.host, node.port) == (other.host, other.port)
-
-
 class NodeSelector:
     """Selects a connected node, connecting if needed."""
 
@@ -184,6 +207,8 @@ class NodeSelector:
     async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
         """Return the connection of a connected node, other than those asked already; connects first if needed."""
         only = None if node_id is None else self._pool.get(node_id)
+        if only is None and node_id is not None:
+            raise BrokerConnectionError(f"metadata does not name broker {node_id}")
         if only is not None and only.is_open and not only.is_throttled:
             return only  # the usual case: a coordinator that was asked before
         tried: dict[NodeConnection, int] = {}  # number of earlier failures
@@ -192,6 +217,13 @@ class NodeSelector:
                 raise _unreachable(list(tried))
             await self._pool.wait_for_change(_HEDGE_S)
         return node_connection
+
+    async def reach_coordinator(self, node: Node) -> NodeConnection:
+        """Return the connection of a coordinator, which metadata need not name; connects first if needed."""
+        if self._pool.add_coordinator(node) is None:
+            text = f"FindCoordinator names broker {node.id}, which metadata does not name, without a valid address"
+            raise BrokerConnectionError(text)
+        return await self.reach(node.id)
 
     def _candidates(self, node_id: int | None, besides: Collection[NodeConnection]) -> list[NodeConnection]:
         if node_id is None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import AuthenticationError, TicketError
+from aioproducer.security._secret import is_passing
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -298,7 +299,8 @@ def _check_file(path: str) -> None:
         with Path(path).open("rb"):
             return
     except OSError as error:
-        raise TicketError(f"sasl_kerberos_keytab={path!r} cannot be read: {error.strerror}") from error
+        text = f"sasl_kerberos_keytab={path!r} cannot be read: {error.strerror}"
+        raise TicketError(text, retriable=is_passing(error)) from error
 
 
 def _library() -> ModuleType:
@@ -401,6 +403,10 @@ WITHOUT_A_TICKET: Final = frozenset({_KRB5 + 141, _KRB5 + 195})
 """Minor codes that also stand for a keytab that cannot be used."""
 
 
+PASSING: Final = frozenset({_KRB5 + 29, _KRB5 + 156, _KRB5 + 220})
+"""Minor codes of a KDC that cannot be reached or does not serve now, and of its name that cannot be looked up."""
+
+
 class TicketAttempt(NamedTuple):
     """Facts for the texts."""
 
@@ -424,12 +430,11 @@ def ticket_error(major: int, minor: int, attempt: TicketAttempt, *, words: Itera
     if text is None and major & 0xFFFF_0000 == _NO_CREDENTIALS and not said:
         text = _NO_TICKET
     if text is None:
-        return TicketError(
-            f"Kerberos gives no ticket of {attempt.user} for {attempt.service}: {said or f'code {code}'}"
-        )
+        text = f"Kerberos gives no ticket of {attempt.user} for {attempt.service}: {said or f'code {code}'}"
+        return TicketError(text, retriable=code in PASSING)
     cache = f" {attempt.cache}" if attempt.cache else ""
     shown = text.format(user=attempt.user, service=attempt.service, cache=cache)
-    return TicketError(f"{shown} ({said})" if said else shown)
+    return TicketError(f"{shown} ({said})" if said else shown, retriable=code in PASSING and not is_expired)
 
 
 def signed(minor: int) -> int:

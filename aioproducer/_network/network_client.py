@@ -28,7 +28,7 @@ from aioproducer._protocol.api_versions import NO_FEATURES
 from aioproducer._protocol.messages import PRODUCE, Api
 from aioproducer._protocol.primitives import Response
 from aioproducer.cluster import Cluster, Node
-from aioproducer.errors import BrokerConnectionError, KafkaError
+from aioproducer.errors import BrokerConnectionError, ConfigurationError, KafkaError
 from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
@@ -101,10 +101,21 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         return self._context.silence
 
     async def prepare(self) -> None:
-        """Load certificates and keys, before anything is connected; ConfigurationError if they cannot be used."""
+        """Load certificates and keys, before anything is connected.
+
+        Raises:
+            ConfigurationError: they cannot be used. If a password cannot be had now, each connection asks for it again.
+        """
         security = self._context.security
-        if security is not None and security.tls is not None:
+        if security is None or security.tls is None:
+            return
+        try:
             await security.tls.prepare()
+        except ConfigurationError as error:
+            if not error.retriable:
+                raise
+        except (OSError, RuntimeError):
+            """The system has no descriptor or thread now: the connections will load them."""
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
@@ -209,6 +220,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         decode: Callable[[RawResponse], ResponseT],
         *,
         node_id: int | None = None,
+        coordinator: Node | None = None,
         at_most: int | None = None,
     ) -> ResponseT:
         """Send a request to a broker, connecting if needed, and wait for the response.
@@ -219,14 +231,16 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
         Args:
             decode: a ProtocolError that it raises closes the connection and is raised here.
-            node_id: None asks the least loaded node, and others if it does not answer soon.
+            node_id: of a node that metadata names. Without it, and without a coordinator, the least loaded node is
+                asked, and others if it does not answer soon.
+            coordinator: as FindCoordinator names it, with the address to use if metadata does not name it.
             at_most: a bound of the version.
 
         Raises:
             BrokerConnectionError: no node could be reached, or the connection was lost before the response.
             UnsupportedVersionError: the broker does not support this request.
         """
-        opened = OpenRequest(api.name, node_id, self._context.loop.time())
+        opened = OpenRequest(api.name, node_id if coordinator is None else coordinator.id, self._context.loop.time())
 
         def ask(node_connection: NodeConnection) -> Awaitable[ResponseT]:
             connection = node_connection.connection
@@ -244,6 +258,8 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
         self._open_requests[opened] = None
         try:
+            if coordinator is not None:
+                return await ask(await self._node_selector.reach_coordinator(coordinator))
             if node_id is None:
                 return await self._hedged_request.first_response(ask)
             return await ask(await self._node_selector.reach(node_id))

@@ -35,7 +35,20 @@ def is_for_good(error: BaseException | None) -> bool:
 
 def is_refusal(error: BaseException | None) -> bool:
     """Whether one side does not accept the other, or what this side needs to show cannot be read."""
-    return isinstance(error, AuthenticationError | ConfigurationError | TlsRefusedError | TlsVerificationError)
+    if isinstance(error, AuthenticationError | ConfigurationError):
+        return not error.retriable
+    return isinstance(error, TlsRefusedError | TlsVerificationError)
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether this side could not fetch what it needs to show, and may fetch it later."""
+    return isinstance(error, AuthenticationError | ConfigurationError) and error.retriable
+
+
+def of_user(error: AuthenticationError) -> AuthenticationError:
+    """Return an error that the user's code has raised: it may pass, unless it says otherwise."""
+    error.__dict__.setdefault("retriable", True)
+    return error
 
 
 class Refusals:

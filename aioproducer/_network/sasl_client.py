@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aioproducer._network.refusals import of_user
 from aioproducer._protocol.sasl_exchange import (
     BearerWanted,
     Exchange,
@@ -27,7 +28,7 @@ from aioproducer._protocol.sasl_exchange import (
 from aioproducer._protocol.sasl_mechanisms import Gssapi, OAuthBearer, Plain, Scram
 from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer._threads.calls import run_in_thread
-from aioproducer.errors import AuthenticationError, CredentialsError, TicketError, TokenError
+from aioproducer.errors import AuthenticationError, ConfigurationError, CredentialsError, TicketError, TokenError
 from aioproducer.security import Secret
 
 if TYPE_CHECKING:
@@ -195,11 +196,12 @@ class SaslClient:
             answer = ask()
             if inspect.isawaitable(answer):
                 answer = await answer
-        except AuthenticationError:
-            raise
+        except AuthenticationError as error:
+            raise of_user(error) from error.__cause__
         except Exception as error:
             # Without what it says, which may hold the secret.
-            raise CredentialsError(f"the function of sasl_password raised {type(error).__name__}") from error
+            text = f"the function of sasl_password raised {type(error).__name__}"
+            raise CredentialsError(text, retriable=True) from error
         if isinstance(answer, Secret):
             return _revealed(answer)
         if not isinstance(answer, str) or not answer:
@@ -227,7 +229,13 @@ class SaslClient:
             name = "aioproducer-sasl"
             computing = self._loop.create_task(run_in_thread(partial(_compute, wish), name), name=name)
             self._remember(wish, computing)
+            computing.add_done_callback(partial(self._forget_failed, wish))
         return await asyncio.shield(computing)  # others wait for it too
+
+    def _forget_failed(self, wish: SaltedPasswordWanted, computing: asyncio.Future[bytes]) -> None:
+        """Compute it again at the next authentication, if the system had no thread for it."""
+        if not computing.cancelled() and computing.exception() is not None:
+            self._salted.pop(wish, None)
 
     def _remember(self, wish: SaltedPasswordWanted, computed: asyncio.Future[bytes]) -> None:
         while len(self._salted) >= _MOST_SALTED:
@@ -242,8 +250,8 @@ def _compute(wish: SaltedPasswordWanted) -> bytes:
 def _revealed(secret: Secret) -> str:
     try:
         text = secret.reveal()
-    except Exception as error:
-        raise CredentialsError(f"sasl_password cannot be read: {error}") from error
+    except ConfigurationError as error:
+        raise CredentialsError(f"sasl_password cannot be read: {error}", retriable=error.retriable) from error
     if not text:
         raise CredentialsError(f"sasl_password is empty: {secret!r}")
     return text

@@ -278,7 +278,7 @@ class SaslConnection(BrokerConnection):
             self._asking = None
             is_over = isinstance(error, TimeoutError) and limit.expired()
             text = f"{self.missing} within {timeout_s:g} s" if is_over else type(error).__name__
-            failure = AuthenticationError(f"the authentication failed: {text}")
+            failure = AuthenticationError(f"the authentication failed: {text}", retriable=True)
             failure.__cause__ = error
             self.lacks_credentials = True
             self._lack(failure)

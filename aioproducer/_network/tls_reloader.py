@@ -222,9 +222,10 @@ async def reveal(password: Password, option: str) -> str | None:
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             text = f"{option}: the function has not answered within {ANSWER_S:g} s"
-            raise ConfigurationError(text, option=option) from error
+            raise ConfigurationError(text, option=option, retriable=True) from error
         # Without what it says, which may hold the secret.
-        raise ConfigurationError(f"{option}: the function raised {type(error).__name__}", option=option) from error
+        text = f"{option}: the function raised {type(error).__name__}"
+        raise ConfigurationError(text, option=option, retriable=True) from error
     if isinstance(found, Secret):
         return found.reveal()
     if not isinstance(found, str):

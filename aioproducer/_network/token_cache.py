@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
+from aioproducer._network.refusals import of_user
 from aioproducer._protocol.sasl_exchange import Bearer
 from aioproducer._protocol.sasl_mechanisms import check_extensions, check_token, claims_of, describe_claims, time_claim
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RandomSource
-from aioproducer.errors import AuthenticationError, TokenError
+from aioproducer.errors import AuthenticationError, ConfigurationError, TokenError
 from aioproducer.security import Token, TokenProvider
 
 if TYPE_CHECKING:
@@ -133,38 +134,43 @@ class TokenCache:
             self._fetching.add_done_callback(self._fetched)
 
     async def _ask(self) -> Bearer:
+        kept = self._checked(*await self._given())
+        self._keep(kept)
+        return kept.bearer
+
+    async def _given(self) -> tuple[object, Mapping[str, str]]:
+        """Return what the provider gives, with the extensions of one of aiokafka."""
         limit = asyncio.timeout(self._settings.timeout_s)
         try:
             async with limit:
                 answer = self._provider.token()
                 given: object = await answer if inspect.isawaitable(answer) else answer
-                kept = self._checked(given)
-        except AuthenticationError:
-            raise
+                return given, {} if isinstance(given, Token) else _extensions_of(self._provider)
+        except AuthenticationError as error:
+            raise of_user(error) from error.__cause__
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 text = f"sasl_token_provider has not returned a token within {self._settings.timeout_s:g} s"
-                raise TokenError(text) from None
+                raise TokenError(text, retriable=True) from None
             # Without what it says, which may hold a token, or a URL with a secret.
-            raise TokenError(f"sasl_token_provider raised {type(error).__name__}") from error
-        self._keep(kept)
-        return kept.bearer
+            may_pass = not isinstance(error, ConfigurationError) or error.retriable
+            raise TokenError(f"sasl_token_provider raised {type(error).__name__}", retriable=may_pass) from error
 
-    def _checked(self, given: object) -> _Kept:
+    def _checked(self, given: object, extensions: Mapping[str, str]) -> _Kept:
         token = given if isinstance(given, Token) else None
         text = given if token is None else token.value
         if not isinstance(text, str):
             raise TokenError(f"sasl_token_provider must return text or a Token, not {type(text).__name__}")
         check_token(text)
-        own = _extensions_of(self._provider) if token is None else token.extensions
-        extensions = {**self._settings.extensions, **own}
+        extensions = {**self._settings.extensions, **(extensions if token is None else token.extensions)}
         check_extensions(extensions)
         now = self._wall_clock()
         expires_at = None if token is None else token.expires_at
         if expires_at is None:
             expires_at = time_claim(claims_of(text), "exp")
         if expires_at is not None and expires_at <= now:
-            raise TokenError(f"sasl_token_provider returned a token that has expired; {describe_claims(text, now)}")
+            text = f"sasl_token_provider returned a token that has expired; {describe_claims(text, now)}"
+            raise TokenError(text, retriable=True)
         return _Kept(Bearer(text, extensions, now), now if expires_at is None else expires_at)
 
     def _keep(self, kept: _Kept) -> None:
@@ -215,4 +221,5 @@ def _extensions_of(provider: object) -> Mapping[str, str]:
 
 
 def _refuse_extensions(found: object) -> NoReturn:
-    raise TokenError(f"extensions() of sasl_token_provider must return a mapping, not {type(found).__name__}")
+    text = f"extensions() of sasl_token_provider must return a mapping, not {type(found).__name__}"
+    raise TokenError(text, retriable=False)

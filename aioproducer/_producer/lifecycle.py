@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from aioproducer._logs import event_log
 from aioproducer._producer.names_elsewhere import explain_keyword
+from aioproducer._producer.needed_modules import load_parts
 from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
@@ -28,6 +29,7 @@ from aioproducer._producer.process_end import (
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
 from aioproducer._producer.record_hooks import UsedSerializers
 from aioproducer._producer.topic_options import OptionsByTopic
+from aioproducer.config._process_ids import for_this_process
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
 from aioproducer.records import check_topic_name
@@ -51,7 +53,7 @@ class LifecycleMethods:
     _dropped_as: ClassVar = "producer"  # name in the warning about a producer that was dropped without a close
 
     def __init__(self, config: ProducerConfig, *, made_at: str) -> None:
-        self._config = config
+        self._config = self._made_with = config
         self._topic_options = OptionsByTopic(config)
         self._serializers = UsedSerializers(config)
         self._lifecycle = ProducerStateMachine(config.name_client())
@@ -59,6 +61,7 @@ class LifecycleMethods:
         self._starting: asyncio.Task[None] | None = None
         self._starters = 0
         self._is_handed_out = False  # some `start` has returned
+        self._keeps_hooks = False  # a start that fails leaves interceptors and serializers open
         self._closing: asyncio.Task[UndeliveredError | None] | None = None
         self._is_close_reported = False
         self._random = Random()  # noqa: S311  # jitter and partition choice, not secrets
@@ -66,6 +69,8 @@ class LifecycleMethods:
         self._log: EventLog | None = None
         self._made_at = made_at
         self._is_loss_reported = False  # or its owner reports it
+        self._handed_over: dict[object, None] = {}  # calls of other threads that the loop has not begun
+        load_parts(config)
         _ALIVE.add(self)
 
     def _use_sources(self, *, random: Random, wall_clock: Callable[[], int]) -> Self:
@@ -92,6 +97,7 @@ class LifecycleMethods:
         self._check_loop()
         self._lifecycle.check_may_start(is_closing=self._closing is not None)
         if self._starting is None:
+            self._complete_ids()
             self._starting = asyncio.get_running_loop().create_task(
                 self._start(wait=wait), name=f"aioproducer-start | {self._lifecycle.name}"
             )
@@ -109,6 +115,11 @@ class LifecycleMethods:
         self._is_handed_out = True
         return self
 
+    def _complete_ids(self) -> None:
+        """Complete the ids in the process that starts the producer, and not in one that makes it and forks."""
+        self._config = for_this_process(self._made_with)
+        self._lifecycle.name = self._config.client_id or self._lifecycle.name
+
     async def _start(self, *, wait: bool) -> None:
         watch_process()
         self._lifecycle.move_to(ProducerState.STARTING)
@@ -124,8 +135,8 @@ class LifecycleMethods:
                 delivery_timeout_ms=self._config.delivery_timeout_ms,
                 reason="brokers abort a transaction while its records may still be delivered",
             )
-        from aioproducer._producer.producer_metrics import windows_of  # noqa: PLC0415  # as the runtime
-        from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # half of all imports
+        from aioproducer._producer.producer_metrics import windows_of  # noqa: PLC0415  # by `load_parts` before
+        from aioproducer._producer.runtime import ProducerRuntime  # noqa: PLC0415  # as above
         from aioproducer._producer.wiring import ProducerDependencies  # noqa: PLC0415  # as the runtime
 
         dependencies = ProducerDependencies(
@@ -143,12 +154,14 @@ class LifecycleMethods:
         running.windows = windows_of(running, self._config)
         if self._config.enable_metrics_push:
             running.metrics_push = self._metrics_push(running, log)
+        running.keeps_hooks = self._keeps_hooks
         self._running = running
         try:
             await running.start(wait=wait)
         except BaseException:
             await running.close(0)
             raise
+        running.keeps_hooks = False
         self._opened(running)
 
     def _part_classes(self) -> PartClasses:
@@ -186,6 +199,26 @@ class LifecycleMethods:
             await self.close(0)
         else:
             await self._abort_start()
+
+    def _keep_hooks_open(self) -> None:
+        """Leave interceptors and serializers open when the start fails: it will be tried again."""
+        self._keeps_hooks = True
+
+    async def _withdraw_start(self) -> None:
+        """Close what a start has opened; `_forget_start` then makes another one possible."""
+        await self._abort_start()
+        if self._running is not None and self._lifecycle.state is not ProducerState.CLOSED:
+            self._running.keeps_hooks = True
+            await self._running.close(0)
+
+    def _forget_start(self) -> object:
+        """Be as before the start, and return its parts."""
+        started = self._running, self._starting
+        self._lifecycle = ProducerStateMachine(self._lifecycle.name)
+        self._running = self._starting = self._closing = None
+        self._starters = 0
+        self._is_handed_out = self._is_close_reported = False
+        return started
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
         """Wait until exactly the records accepted before this call have ended; their linger ends.
@@ -278,6 +311,8 @@ class LifecycleMethods:
 
     async def _close(self, timeout_s: float) -> UndeliveredError | None:
         """Close, once; every waiting `close`, or else the next one, raises the returned error."""
+        if self._running is not None:
+            self._running.keeps_hooks = False
         await self._abort_start()
         if self._running is None or self._lifecycle.state is ProducerState.CLOSED:
             self._lifecycle.close_unstarted()
@@ -344,11 +379,11 @@ class LifecycleMethods:
 
     def _report_loss(self, how: str) -> None:
         running = self._running
-        if running is None or not self._is_left_open or self._is_loss_reported:
+        if running is None or self._is_loss_reported or not (self._is_left_open or self._handed_over):
             return
         self._is_loss_reported = True
         name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
-        if records := count_undelivered(running):
+        if records := count_undelivered(running) + len(self._handed_over):
             text = f"{in_words(records)} not delivered: {name} {how}"
             report_not_closed(text, event_log(self._lifecycle.name), records=records, made_at=self._made_at)
         warnings.warn(

@@ -6,7 +6,10 @@ import atexit
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from aioproducer.errors import ProducerClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,7 @@ _AFTER_OTHERS: Final = -100
 
 _ATTEMPTS: Final = 100  # attempts to read a producer whose loop runs on another thread
 _hooks: Final[list[Callable[[], None]]] = []
+_begun: Final[list[float]] = []  # when the hooks began, once they have
 _children: Final[set[int]] = set()
 
 
@@ -41,10 +45,32 @@ def watch_process() -> None:
     util.Finalize(None, _run_hooks, exitpriority=_AFTER_OTHERS)
 
 
+def end_began_at() -> float | None:
+    """Return when the hooks began, in monotonic seconds; None before.
+
+    No hook looks at what is accepted afterwards, by hooks of the application or threads that still run: each such call
+    must wait for its record by itself.
+    """
+    return _begun[0] if _begun else None
+
+
 @atexit.register
 def _run_hooks() -> None:
+    _begun.append(monotonic())  # before any hook looks
     for hook in reversed(_hooks):
         hook()
+
+
+def refuse_at_the_end() -> NoReturn:
+    """Refuse a record that nothing would deliver or report any more.
+
+    Raises:
+        ProducerClosedError: always.
+    """
+    raise ProducerClosedError(
+        "the process ends, and exit_flush_timeout_ms is over: the producer takes no more records. Close it in a hook "
+        "that runs after the last record"
+    )
 
 
 def report_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -> None:
@@ -78,3 +104,7 @@ def _undelivered(running: ProducerRuntime) -> int:
     pending = max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0)
     count = pending + running.wait_queues.records + running.completion.unseen.records
     return count if running.transactions is None else max(count, running.transactions.records_at_risk)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begun.clear)  # the child's own end comes later

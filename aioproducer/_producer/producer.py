@@ -8,7 +8,9 @@ Source: KafkaProducer in Apache Kafka.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.wait_queues import still_unknown
@@ -17,21 +19,22 @@ from aioproducer._producer.arguments import from_call, group_of, limits_of, owne
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
 from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
+from aioproducer._producer.process_end import end_began_at, refuse_at_the_end
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import IllegalStateError
+from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.explanation import Explanation
-from aioproducer.metrics import Metric, ProducerStatistics
+from aioproducer.metrics import Health, Metric, ProducerStatistics
 from aioproducer.records import check_topic_name
 from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
     from typing import Unpack
 
     from aioproducer._native.append import Headers
@@ -94,7 +97,8 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=Kind
         a `BlockingProducer`, whose calls wait for room.
 
         Raises:
-            IllegalStateError: not started.
+            IllegalStateError: not started, or its event loop is closed.
+            ProducerClosedError: closing or closed; or the process ends, and nothing would send the record any more.
         """
         if self._running is None or self._running.is_shut:
             self._lifecycle.refuse()
@@ -114,8 +118,38 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=Kind
         future: CallFuture[RecordMetadata] = CallFuture(
             running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread
         )
-        call_on_loop(running.loop, sending, future)
+        self._hand_over(running, sending, future)
         return future
+
+    def _hand_over(
+        self,
+        running: ProducerRuntime,
+        sending: Callable[[], Awaitable[RecordMetadata]],
+        future: CallFuture[RecordMetadata],
+    ) -> None:
+        began_at = end_began_at()
+        time_left_s = 0.0 if began_at is None else began_at + self._config.exit_flush_timeout_ms / 1000 - monotonic()
+        if began_at is not None and (time_left_s <= 0 or not running.loop.is_running()):
+            refuse_at_the_end()  # nothing would run the call, or report it
+        call = object()
+
+        def begin() -> Awaitable[RecordMetadata]:
+            self._handed_over.pop(call, None)
+            return sending()
+
+        self._handed_over[call] = None
+        future.add_done_callback(lambda _: self._handed_over.pop(call, None))
+        try:
+            call_on_loop(running.loop, begin, future)
+        except RuntimeError:
+            self._handed_over.pop(call, None)
+            self._lifecycle.refuse_late("this record was")
+        if end_began_at() is not None:  # the hook that reports losses may have looked before
+            with contextlib.suppress(TimeoutError, KafkaError):
+                future.wait(max(time_left_s, 0.0))
+            if not future.done():
+                self._is_loss_reported = False
+                self._report_loss("was not closed when the program ended")
 
     def _non_blocking(self) -> NonBlockingEnqueue:
         """Return send methods for `BlockingProducer`; usable before `start()`."""
@@ -222,6 +256,14 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=Kind
         with calls.waiting("client_instance_id", why, deadline=deadline):
             return await running.metrics_push.known_instance_id(running.calls, timeout_s)
 
+    def health(self) -> Health:
+        """Return whether records can be sent now: the producer runs, and its brokers answered last.
+
+        Silence counts after `request_timeout_ms`. Waits for no broker: a producer that has nothing to send asks one for
+        a small answer, which the next call sees. In any state; call it on the producer's event loop.
+        """
+        return self._probe().health
+
     def explain(self, topic: str | None = None) -> Explanation:
         """Return what waits and why, since and until when: each call, batch, and record that is in no batch yet.
 
@@ -270,6 +312,11 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=Kind
             self._enable_sending(running)
         else:
             self._disable_sending()  # until a transaction begins
+
+    def _forget_start(self) -> object:
+        self._disable_sending()
+        self.__dict__.pop("_admission", None)
+        return super()._forget_start()
 
     def _open_admission(self) -> Admission:
         if not hasattr(self, "_admission"):  # new, still starting, or its start has failed

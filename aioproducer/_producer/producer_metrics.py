@@ -20,7 +20,7 @@ from aioproducer._network.context import NetworkCounters
 from aioproducer._producer.metric_groups import APP, COUNT, NODE, OWN, PRODUCER, TOPIC
 from aioproducer._producer.metric_windows import MetricWindows
 from aioproducer._version import VERSION
-from aioproducer.metrics import HistogramValue, Metric, MetricKind, ProducerStatistics
+from aioproducer.metrics import Health, HistogramValue, Metric, MetricKind, ProducerStatistics
 
 if TYPE_CHECKING:
     from aioproducer._native.measures import Histogram, Measures, RecordSizes, Sample
@@ -58,6 +58,19 @@ class LiveView(NamedTuple):
     request_latency: HistogramValue
     explanation: Explanation | None  # if it was asked for
     silence: str = ""  # why no broker answers; empty while one does, or none is asked
+
+    @property
+    def health(self) -> Health:
+        reason = self.note or self._why_not_ready()
+        return Health(not reason, reason)
+
+    def _why_not_ready(self) -> str:
+        if self.state != "running":
+            return f"the producer is {self.state}"
+        if self.statistics.metadata_age_s is None:
+            error = self.statistics.metadata_error or ""
+            return f"no broker has answered yet{error and f': {error}'}"
+        return self.silence
 
 
 def live_view(

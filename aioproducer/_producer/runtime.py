@@ -54,6 +54,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.max_block_s = self._config.max_block_ms / 1000
         self.topic_options = dependencies.topic_options
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
+        self.keeps_hooks = False  # a close leaves interceptors and serializers open, for another start
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
         self.started_at_ms = 0  # wall clock
@@ -192,6 +193,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             await self.client.close()
             await self._supervisor.stop()
             self.windows.end(self.loop.time())
+            if self.keeps_hooks:
+                return
             self.record_hooks.close()
             call.why = self.waiting_calls.parts("serializers are closed")
             await self.serializers.close(self.max_block_s)

@@ -19,7 +19,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from aioproducer._protocol.messages import Api
+from aioproducer._protocol.messages import Api, Node
 from aioproducer._protocol.primitives import (
     NO_TAGGED_FIELDS,
     ResponseReader,
@@ -97,6 +97,11 @@ class CoordinatorResponse(NamedTuple):
     node_id: int
     host: str
     port: int
+
+    @property
+    def node(self) -> Node:
+        """The coordinator, with its own address."""
+        return Node(self.node_id, self.host, self.port)
 
     @property
     def error_codes(self) -> Collection[int]:

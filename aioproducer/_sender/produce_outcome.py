@@ -7,7 +7,7 @@ response, or with one that does not exclude the append, the batch stays ambiguou
 later "not written" response clears that.
 
 Source: Sender.completeBatch and canRetry in Apache Kafka; the rows of docs/reference/errors.md were read in Kafka's
-source and tried on 3.9.1 and 4.3.1.
+source and tried on 3.9.1 and 4.4.0.
 """
 
 from __future__ import annotations

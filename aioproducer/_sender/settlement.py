@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter, around, halves, neighbours
 from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
-from aioproducer._network.refusals import is_refusal
+from aioproducer._network.refusals import is_refusal, may_pass
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import Completion, deadline_error
 from aioproducer._sender.produce_outcome import (
@@ -326,7 +326,7 @@ class Settlement:
             return
         node_id = batch.queue.leader_id
         error = self._metadata.last_error if node_id is None else self._client.last_error(node_id)
-        if is_refusal(error):
+        if is_refusal(error) or may_pass(error):
             batch.last_error = error
 
     def fail_everything(self, error: KafkaError, now: float) -> None:

@@ -22,14 +22,15 @@ def installed_uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return what makes an event loop of uvloop; None for asyncio's own."""
     if not all(map(_is_open, STANDARD_STREAMS)):
         return None  # its sockets would get these numbers, and libuv ends the process when it closes one of them
-    if "uvloop" not in sys.modules:
-        _import_uvloop()
+    load_uvloop()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = getattr(sys.modules.get("uvloop"), "new_event_loop", None)
     return factory
 
 
-def _import_uvloop() -> None:
+def load_uvloop() -> None:
     """Import uvloop if installed, on another thread: Ctrl-C can leave the interpreter's import lock locked."""
+    if "uvloop" in sys.modules:
+        return
     gate = allocate_lock()
     gate.acquire()
 
@@ -40,7 +41,10 @@ def _import_uvloop() -> None:
         finally:
             gate.release()
 
-    start_thread(import_it, "aioproducer-import")
+    try:
+        start_thread(import_it, "aioproducer-import")
+    except RuntimeError:  # no more threads are allowed now
+        return
     while not wait_for_lock(gate, LONGEST_SLEEP_S):
         pass
 

@@ -7,7 +7,10 @@ Source: ExponentialBackoff of Apache Kafka's clients, KIP-144, KIP-580.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from aioproducer.errors import KafkaError
 
 DEFAULT_JITTER: Final = 0.2
 _LAST_DOUBLING: Final = 62  # the cap is reached long before
@@ -63,24 +66,25 @@ SOON_AT_MOST: Final = 50  # attempts with these waits, a second in all; later on
 class RequestPacing:
     """Pauses between requests that are sent one at a time."""
 
-    __slots__ = ("_attempts", "_backoff", "_soon", "next_at", "trouble")
+    __slots__ = ("_attempts", "_backoff", "_soon", "error", "next_at", "trouble")
 
     def __init__(self, backoff: ExponentialBackoff) -> None:
         self.next_at = 0.0  # earliest time of the next request; monotonic seconds
         self.trouble = ""  # why the last request must be repeated; empty if it need not be
+        self.error: KafkaError | None = None  # of the last request, if it must be repeated
         self._backoff = backoff
         self._soon = backoff.within(*SOON_MS)
         self._attempts = 0
 
-    def again(self, trouble: str, now: float, *, is_soon: bool = False) -> None:
+    def again(self, trouble: str, now: float, *, error: KafkaError, is_soon: bool = False) -> None:
         backoff = self._soon if is_soon and self._attempts < SOON_AT_MOST else self._backoff
-        self.trouble = trouble
+        self.trouble, self.error = trouble, error
         self.next_at = now + backoff.delay_s(self._attempts)
         self._attempts += 1
 
     def passed(self) -> None:
         self._attempts = 0
-        self.trouble = ""
+        self.trouble, self.error = "", None
 
     def __repr__(self) -> str:
         return f"<RequestPacing attempts={self._attempts} trouble={self.trouble!r}>"

@@ -13,6 +13,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aioproducer._network.node_connection import label_of
+from aioproducer._network.refusals import is_for_good
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.transaction_messages import (
     FIND_COORDINATOR,
@@ -24,7 +26,14 @@ from aioproducer._protocol.transaction_messages import (
     encode_find_coordinator_request,
     encode_offset_fetch_request,
 )
-from aioproducer.errors import BrokerConnectionError, BrokerError, KafkaError, ProtocolError, TransactionTimeoutError
+from aioproducer.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    BrokerError,
+    KafkaError,
+    ProtocolError,
+    TransactionTimeoutError,
+)
 from aioproducer.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -42,6 +51,7 @@ Offsets = dict[TopicPartition, OffsetAndMetadata | None]
 class _Attempts:
     count: int = 0
     last: KafkaError | None = None
+    waits_for: str = ""  # the request that is under way
 
 
 class CommittedOffsets:
@@ -75,7 +85,7 @@ class CommittedOffsets:
             async with self._calls.within(timeout_s):
                 return await self._fetch_until_stable(group_id, partitions, attempts)
         except TimeoutError:
-            why = attempts.last or "no answer"
+            why = attempts.last or attempts.waits_for
             text = f"no committed offsets of group {group_id!r} after {timeout_s:g} s: {why}"
             raise TransactionTimeoutError(text, last_broker_error=attempts.last) from None
 
@@ -84,29 +94,33 @@ class CommittedOffsets:
     ) -> Offsets:
         while True:
             try:
-                return await self._fetch(group_id, partitions)
-            except BrokerConnectionError as error:
-                attempts.last = error
-                self._metadata.request_update("coordinator_unreachable")
+                return await self._fetch(group_id, partitions, attempts)
             except BrokerError as error:
                 if not error.retriable:
                     raise
                 attempts.last = error
+            except (BrokerConnectionError, AuthenticationError) as error:
+                if isinstance(error, AuthenticationError) and is_for_good(error):
+                    raise
+                attempts.last = error
+                self._metadata.request_update("coordinator_unreachable")
             await asyncio.sleep(self._backoff.delay_s(attempts.count))
             attempts.count += 1
 
-    async def _fetch(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
+    async def _fetch(self, group_id: str, partitions: Collection[TopicPartition], attempts: _Attempts) -> Offsets:
+        attempts.waits_for = "FindCoordinator waits for any broker"
         found = await self._client.request(
             FIND_COORDINATOR,
             lambda version: encode_find_coordinator_request(version, group_id, CoordinatorType.GROUP),
             lambda reply: decode_find_coordinator_response(reply.version, reply.payload, key=group_id),
         )
         _check(found.error_code, group_id)
+        attempts.waits_for = f"OffsetFetch waits for {label_of(found.node)}"
         response = await self._client.request(
             OFFSET_FETCH,
             lambda _: encode_offset_fetch_request(group_id, partitions, require_stable=True),
             lambda reply: decode_offset_fetch_response(reply.payload),
-            node_id=found.node_id,
+            coordinator=found.node,
         )
         _check(response.error_code, group_id)
         committed: Offsets = {}

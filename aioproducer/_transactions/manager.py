@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.error_codes import ErrorCode
-from aioproducer._protocol.messages import ProducerIdResponse
+from aioproducer._protocol.messages import Node, ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import DESCRIBE_TRANSACTIONS, TransactionDescription
 from aioproducer._protocol.transaction_messages import END_TXN, FIND_COORDINATOR, CoordinatorResponse, EndTxnResponse
 from aioproducer._timing.retry_backoff import ExponentialBackoff, RequestPacing
@@ -90,7 +90,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self.pacing = RequestPacing(backoff)
         self.late = StrayRequests(stray_delay_s)
         self._requests = TransactionRequests(transactional_id, timeout_ms=timeout_ms, identity=identity)
-        self._nodes: dict[Coordinator, int] = {}
+        self._nodes: dict[Coordinator, Node] = {}
         self._identity = identity
         self._marker_backoff = MarkerBackoff()
         self._is_asking = False
@@ -258,7 +258,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             return pause.until
         return self.pacing.next_at
 
-    def node_of(self, request: TransactionRequest) -> int | None:
+    def node_of(self, request: TransactionRequest) -> Node | None:
         """Return the node to send a request to; None for any broker."""
         return None if request.api is FIND_COORDINATOR else self._nodes[request.coordinator]
 
@@ -313,9 +313,10 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             return
         if was_sent:
             self._open.may_be_done(request)
-            self.late.unanswered(request, self._nodes.get(request.coordinator), now, is_v2=self.is_v2)
+            node = self._nodes.get(request.coordinator)
+            self.late.unanswered(request, None if node is None else node.id, now, is_v2=self.is_v2)
         self._nodes.pop(request.coordinator, None)
-        self.pacing.again(f"{request.api.name}: {error}", now)
+        self.pacing.again(f"{request.api.name}: {error}", now, error=error)
 
     def unsupported(self, request: TransactionRequest, error: KafkaError) -> None:
         """Note that a coordinator is too old for a request."""
@@ -342,7 +343,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         if verdict in {ErrorAction.RETRY, ErrorAction.RETRY_SOON, ErrorAction.REFIND}:
             if verdict is ErrorAction.REFIND:
                 self._nodes.pop(request.coordinator, None)
-            self.pacing.again(str(error), now, is_soon=verdict is ErrorAction.RETRY_SOON)
+            self.pacing.again(str(error), now, error=error, is_soon=verdict is ErrorAction.RETRY_SOON)
         else:
             self._fail_request(request, verdict, code, error=error)
 
@@ -369,13 +370,13 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
 
     def _done(self, request: TransactionRequest, response: TransactionResponse, now: float) -> None:
         if isinstance(response, CoordinatorResponse):
-            self._nodes[request.coordinator] = response.node_id
+            self._nodes[request.coordinator] = response.node
             return  # keeps the count of attempts, which belongs to the request that needs the coordinator
         if isinstance(response, TransactionDescription):
             self._look_at(response)
             return
         self.pacing.passed()
-        self.late.answered(request, self._nodes[request.coordinator])
+        self.late.answered(request, self._nodes[request.coordinator].id)
         if isinstance(response, ProducerIdResponse):
             self._take_identity(response)
         elif isinstance(response, EndTxnResponse):

@@ -9,6 +9,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._network.node_connection import label_of
+from aioproducer._network.refusals import is_for_good
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.transaction_messages import (
     END_TXN,
@@ -26,6 +28,7 @@ from aioproducer._transactions.requests import END_TXN_V1
 from aioproducer._transactions.states import FIRST_V2
 from aioproducer._transactions.verdicts import FENCED_CODES, FORGOTTEN_CODES, ErrorAction, verdict_on
 from aioproducer.errors import (
+    AuthenticationError,
     BrokerConnectionError,
     BrokerError,
     KafkaError,
@@ -109,6 +112,7 @@ class PreparedCompletion:
         self._metadata = metadata
         self._backoff = backoff
         self._last: KafkaError | None = None
+        self._waits_for = ""  # the request that is under way
 
     async def run(self, calls: PendingCalls, timeout_s: float) -> None:
         """Send EndTxn until it is answered, or `calls` end with the producer.
@@ -122,7 +126,7 @@ class PreparedCompletion:
             async with calls.within(timeout_s):
                 await self._repeat()
         except TimeoutError:
-            text = f"{self._what}: no answer after {timeout_s:g} s: {self._last or 'no coordinator was reached'}"
+            text = f"{self._what}: no answer after {timeout_s:g} s: {self._last or self._waits_for}"
             error = TransactionTimeoutError(f"{text}; call it again", last_broker_error=self._last)
             raise error.with_details(outcome=Outcome.UNKNOWN) from None
 
@@ -137,7 +141,9 @@ class PreparedCompletion:
             backoff = self._backoff
             try:
                 action = await self._attempt()
-            except BrokerConnectionError as error:
+            except (BrokerConnectionError, AuthenticationError) as error:
+                if isinstance(error, AuthenticationError) and is_for_good(error):
+                    raise
                 self._last = error
                 self._metadata.request_update("coordinator_unreachable")
             else:
@@ -150,6 +156,7 @@ class PreparedCompletion:
 
     async def _attempt(self) -> ErrorAction:
         key = self._prepared.transactional_id
+        self._waits_for = "FindCoordinator waits for any broker"
         found = await self._client.request(
             FIND_COORDINATOR,
             lambda version: encode_find_coordinator_request(version, key, CoordinatorType.TRANSACTION),
@@ -157,11 +164,12 @@ class PreparedCompletion:
         )
         if (action := self._judge(FIND_COORDINATOR, found.error_code)) is not ErrorAction.DONE:
             return action
+        self._waits_for = f"EndTxn waits for {label_of(found.node)}"
         response = await self._client.request(
             end_txn_api(self._prepared),
             partial(encode_end_txn, self._prepared, is_commit=self._is_commit),
             lambda reply: decode_end_txn_response(reply.version, reply.payload),
-            node_id=found.node_id,
+            coordinator=found.node,
         )
         return self._judge(END_TXN, response.error_code)
 

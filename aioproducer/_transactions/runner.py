@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from aioproducer._network.node_connection import label_of
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.transaction_messages import ADD_PARTITIONS_TO_TXN
 from aioproducer._sender.sender import ProduceTransaction
@@ -57,7 +58,7 @@ class TransactionRunner:
         self._coordinators = coordinators
         self._manager = coordinators.manager
         self._records = records
-        self.waits = TransactionWaits(self._loop, max_block_s, lambda: coordinators.manager.pacing.trouble)
+        self.waits = TransactionWaits(self._loop, max_block_s, coordinators.trouble, last_error=coordinators.last_error)
         self.completer = TransactionCompleter(self._manager, records, self.waits, loop=self._loop, wake=self.wake)
         self.lock = self.completer.lock
         self.state_checks = self.completer.state_checks
@@ -253,10 +254,25 @@ class Coordinators:
         self._metadata = metadata
         self._clock = clock
         self._log = log
+        self._asked: TransactionRequest | None = None  # under way, for the texts of time-outs
 
     @property
     def transaction_version(self) -> int:
         return self._client.transaction_version
+
+    def last_error(self) -> KafkaError | None:
+        """Error of the last request, while it must be repeated."""
+        return self.manager.pacing.error or (None if self._metadata.cluster.nodes else self._metadata.last_error)
+
+    def trouble(self) -> str:
+        """Return what keeps the manager's requests from being done."""
+        if self.manager.pacing.trouble:
+            return self.manager.pacing.trouble
+        if self._asked is not None:
+            node = self.manager.node_of(self._asked)
+            return f"{self._asked.api.name} waits for {'any broker' if node is None else label_of(node)}"
+        error = self.last_error()
+        return "" if error is None else f"Metadata: {error}"
 
     def when_nodes_change(self, listener: Callable[[], None]) -> None:
         self._metadata.on_update(lambda _: listener())
@@ -276,6 +292,14 @@ class Coordinators:
         return self.manager.next_request(self._clock()) if self._metadata.cluster.nodes else None
 
     async def ask(self, request: TransactionRequest) -> None:
+        """Send a request, and report its end to the manager."""
+        self._asked = request
+        try:
+            await self._ask(request)
+        finally:
+            self._asked = None
+
+    async def _ask(self, request: TransactionRequest) -> None:
         was_sent = False
         asked_in, speaks_v2 = self.manager.state, self.manager.is_v2
 
@@ -292,7 +316,7 @@ class Coordinators:
                 request.api,
                 body,
                 lambda reply: request.decode(reply.version, reply.payload),
-                node_id=self.manager.node_of(request),
+                coordinator=self.manager.node_of(request),
                 at_most=request.at_most,
             )
         except UnsupportedVersionError as error:

@@ -71,12 +71,20 @@ class TransactionWait(NamedTuple):
 
 
 class TransactionWaits:
-    """Callers that wait; `explain` returns the last error, for the text of time-outs."""
+    """Callers that wait; `explain` returns what they wait for and `last_error` the last error, for time-outs."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, max_block_s: float, explain: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        max_block_s: float,
+        explain: Callable[[], str],
+        *,
+        last_error: Callable[[], KafkaError | None] = lambda: None,
+    ) -> None:
         self._loop = loop
         self._max_block_s = max_block_s
         self._explain = explain
+        self._last_error = last_error
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # with the condition of each
 
     def deadline(self) -> float:
@@ -108,7 +116,8 @@ class TransactionWaits:
         except TimeoutError:
             text = f"{what} after max_block_ms={self._max_block_s * 1000:.0f}; it goes on, and the same call joins it"
             reason = self._explain()
-            raise TransactionTimeoutError(f"{text} ({reason})" if reason else text) from None
+            text = f"{text} ({reason})" if reason else text
+            raise TransactionTimeoutError(text, last_broker_error=self._last_error()) from None
 
     async def pause(self, wait_s: float, deadline: float) -> None:
         """Wait for some time, or until the next change."""

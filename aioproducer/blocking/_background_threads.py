@@ -86,6 +86,11 @@ class BackgroundLoop:
         is_launched = self._is_launched or not self._unclaimed  # neither, when Ctrl-C came before the thread
         return self._loop is not None and is_launched and not self._is_stopped and self._process_id == os.getpid()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no thread of it runs, nor will."""
+        return self._loop is None or self._has_ended
+
     def mark_forked(self) -> None:
         """Take a new lock: this process is a fork, and a thread of the parent may hold the old one."""
         self._lock = RealRLock()
@@ -247,7 +252,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 MAX_EVENTS: Final = 1_000  # events queued behind a handler that blocks; further ones are counted and dropped
 LONGEST_STOP_S: Final = 0.5  # how long closing waits for events to be emitted
-LONGEST_DRAIN_S: Final = 3.0  # the same at the end of the process: on a busy machine the import of structlog takes long
+LONGEST_DRAIN_S: Final = 3.0  # the same at the end of the process, when the machine may be busy
 
 
 class LogThread(LogMethods):
@@ -312,8 +317,7 @@ class LogThread(LogMethods):
 
     def _run(self, client_id: str) -> None:
         try:
-            # Here and not in `start`: `event_log` imports structlog and takes a lock of `logging`, and Ctrl-C on the
-            # main thread can leave the interpreter's import lock locked.
+            # Here and not in `start`, whose caller may hold a lock of `logging` that `event_log` takes.
             log = event_log(client_id)
             while (emit := self._events.get()) is not None:
                 self._emit(emit, log)

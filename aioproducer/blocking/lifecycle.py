@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from aioproducer._logs import event_log
 from aioproducer._native.locked import locked
 from aioproducer._producer.names_elsewhere import explain_keyword
-from aioproducer._producer.process_end import at_process_end, count_undelivered, in_words, report_not_closed
+from aioproducer._producer.process_end import (
+    at_process_end,
+    count_undelivered,
+    end_began_at,
+    in_words,
+    refuse_at_the_end,
+    report_not_closed,
+)
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
-from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
+from aioproducer._threads.calls import ADVICE, GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
+from aioproducer._threads.installed_uvloop import load_uvloop
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, are_patched, start_thread, wait_for_lock
 from aioproducer.blocking._background_threads import BackgroundLoop, LogThread
 from aioproducer.blocking._handoff_queue import Barrier, HandoffQueue
@@ -52,8 +60,30 @@ GREENLET_POLL_S: Final = 0.005  # between two looks of a greenlet that waits for
 
 _ALIVE: Final[weakref.WeakSet[BlockingLifecycle]] = weakref.WeakSet()
 
+_OF_PARENTS: Final[list[object]] = []
+"""Parts of a start that a thread of the parent process has begun; kept, since their sockets are the parent's."""
+
 _CLOSING: Final[dict[_thread.LockType, float]] = {}
 """Locks, each held while a dropped producer is being closed, with the seconds that it has for deliveries."""
+
+
+class FirstUse:
+    """A first call that starts the producer; while `is_pending` it must be undone before the next one.
+
+    The loop's thread holds it instead of the `BlockingProducer`, which could not be dropped otherwise.
+    """
+
+    __slots__ = ("is_pending",)
+
+    def __init__(self) -> None:
+        self.is_pending = False
+
+
+async def _close_on_loop(producer: Producer, first_use: FirstUse) -> None:
+    if first_use.is_pending:
+        await producer._withdraw_start()  # noqa: SLF001  # of this package
+    else:
+        await producer.close(0)
 
 
 class BlockingLifecycle:
@@ -67,24 +97,31 @@ class BlockingLifecycle:
     def __init__(self, producer: Producer, *, made_at: str) -> None:
         self._producer = producer
         self._config = producer.config
-        self._log = LogThread(lambda: producer.statistics().client_id)
-        producer._use_log(self._log)
         self._max_block_s = self._config.max_block_ms / 1000
         self._topic_options = producer._topic_options  # noqa: SLF001  # of this package
-        self._queue = HandoffQueue(
-            self._max_block_s, abort_transaction=partial(_reject_commit, producer), log=self._log
-        )
         self._running = producer._take_over_report()  # noqa: SLF001  # of this package
-        self._background = BackgroundLoop(self._log.call, last=partial(producer.close, 0))
+        self._first_use = FirstUse()
+        self._make_parts()
+        load_uvloop()  # before a fork, in which another thread might be in the middle of its import
         self._made_at = made_at
         self._start_lock = RealRLock()  # reentrant, as that of the background loop
         self._start_gate = allocate_lock()  # instead of it, among greenlets of one thread
         self._is_started = False
         self._is_closed = False
         self._undelivered: UndeliveredError | None = None
-        self._last_flush: CallFuture[None] | None = None
-        self._is_loss_reported = False
+        self._is_loss_reported = False  # or another thread reports it
+        self._records_reported = 0
         _ALIVE.add(self)
+
+    def _make_parts(self) -> None:
+        """Make what one start uses up."""
+        producer = self._producer
+        self._log = LogThread(lambda: producer.statistics().client_id)
+        producer._use_log(self._log)
+        self._queue = HandoffQueue(
+            self._max_block_s, abort_transaction=partial(_reject_commit, producer), log=self._log
+        )
+        self._background = BackgroundLoop(self._log.call, last=partial(_close_on_loop, producer, self._first_use))
 
     @property
     def _longest_delivery_s(self) -> float:
@@ -94,7 +131,8 @@ class BlockingLifecycle:
         """Start the background loop and connect; a second call does nothing.
 
         Without it, the first call that needs the loop does as `start(wait=False)`, in the process of that call: a
-        producer that was made before a fork, and not used yet, may be used on both sides.
+        producer that was made before a fork, and not used yet, may be used on both sides. If that fails, or is
+        interrupted, the producer is not started, and the next call tries again.
 
         Args:
             wait: until a broker has answered, at most `max_block_ms`.
@@ -104,24 +142,33 @@ class BlockingLifecycle:
             OSError, RuntimeError: no more open files or threads are allowed; everything is cleaned up.
             ProducerClosedError: it was closed.
         """
-        if self._is_closed:
-            raise ProducerClosedError("the producer was closed; make a new one")
+        if self._first_use.is_pending:  # it has failed, or goes on
+            self._one_at_a_time(self._undo_first_use)
         try:
-            self._log.start()
-            self._background.start(self._queue.run)
-            self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
+            self._start(wait=wait)
         except BaseException:
             with contextlib.suppress(KafkaError):
                 self.close(0)
             raise
-        self._is_started = True
         return self
 
+    def _start(self, *, wait: bool) -> None:
+        if self._is_closed:
+            raise ProducerClosedError("the producer was closed; make a new one")
+        self._producer._complete_ids()  # noqa: SLF001  # of this package; the log has the client id
+        self._log.start()
+        self._background.start(self._queue.run)
+        self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
+        self._is_started = True
+        self._first_use.is_pending = False
+
     def _ensure_started(self) -> None:
-        if self._is_started:
-            return
+        if not self._is_started:
+            self._one_at_a_time(self._start_at_first_use)
+
+    def _one_at_a_time(self, step: Callable[[], None]) -> None:
         if not are_patched():
-            locked(self._start_lock, self._start_at_first_use)
+            locked(self._start_lock, step)
             return
         deadline = monotonic() + self._max_block_s
         while not self._start_gate.acquire(blocking=False):
@@ -129,13 +176,43 @@ class BlockingLifecycle:
                 raise MetadataTimeoutError("another greenlet has not started the producer within max_block_ms")
             time.sleep(GREENLET_POLL_S)  # the patched one: it lets the other greenlet go on
         try:
-            self._start_at_first_use()
+            step()
         finally:
             self._start_gate.release()
 
     def _start_at_first_use(self) -> None:
-        if not self._is_started:  # by another thread meanwhile
-            self.start(wait=False)
+        if self._is_started:  # by another thread meanwhile
+            return
+        self._undo_first_use()
+        if not self._is_closed:
+            self._first_use.is_pending = True
+            self._producer._keep_hooks_open()  # noqa: SLF001  # of this package
+        try:
+            self._start(wait=False)
+        except BaseException:
+            with contextlib.suppress(KafkaError):
+                self._undo_first_use()
+            raise
+
+    def _undo_first_use(self) -> None:
+        """Be as before a first use that has failed, or was interrupted: nothing was accepted yet.
+
+        Ctrl-C may interrupt this, too: the next call continues it.
+
+        Raises:
+            MetadataTimeoutError: its thread has not ended.
+        """
+        if not self._first_use.is_pending or self._is_started or self._is_closed:
+            return
+        self._stop()
+        if not self._background.has_ended:
+            raise MetadataTimeoutError(f"the thread of a first use that failed has not ended yet; {ADVICE}")
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._producer._forget_start()  # noqa: SLF001  # of this package
+        self._first_use = FirstUse()
+        self._make_parts()
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver accepted records, then close the connections and end the thread.
@@ -158,6 +235,7 @@ class BlockingLifecycle:
         if is_running:
             self._background.check_caller()  # raises before anything is closed
         self._is_closed = True
+        self._first_use.is_pending = False
         if is_running:
             self._close_running(self._config.close_timeout_ms / 1000 if timeout is None else timeout)
         else:
@@ -273,11 +351,12 @@ class BlockingLifecycle:
     def _exit_flush_s(self) -> float:
         return self._config.exit_flush_timeout_ms / 1000
 
-    def _begin_exit(self) -> None:
+    def _begin_exit(self) -> CallFuture[None] | None:
         """Begin to deliver accepted records; exit hooks that run later may still close the producer."""
         if self._background.is_running and not self._is_closed and self._exit_flush_s:
             with contextlib.suppress(Exception):  # the producer has failed: `_end_exit` counts its records
-                self._last_flush = self._in_turn(self._until_ended)
+                return self._in_turn(self._until_ended)
+        return None
 
     async def _until_ended(self) -> None:
         """Wait until all records have ended; `close` raises their failures. Records of a transaction need a commit."""
@@ -285,27 +364,47 @@ class BlockingLifecycle:
         if running is not None and not running.is_shut and running.transactions is None:
             await running.flushes.wait_for(running.close_generation())
 
-    def _end_exit(self, began_at: float) -> None:
+    def _end_exit(self, flush: CallFuture[None] | None, began_at: float) -> None:
         """Wait for deliveries for the rest of the time that began at `began_at`, then report lost records."""
         if not self._background.is_running or self._is_loss_reported:
             return
         # Deliver, but do not close: a hook of the application that runs later may call `close(timeout)` and needs its
         # errors.
-        if self._last_flush is not None:
+        if flush is not None:
             with contextlib.suppress(TimeoutError, KeyboardInterrupt):
-                self._last_flush.wait(max(began_at + self._exit_flush_s - monotonic(), 0.0))
+                flush.wait(max(began_at + self._exit_flush_s - monotonic(), 0.0))
         running = self._running()
         lost = self._queue.unreported + (0 if running is None else count_undelivered(running))
-        if lost:
-            self._is_loss_reported = True
+        if lost > self._records_reported:
+            self._records_reported = lost
             how = "was not closed, which an exit hook that runs later may still do"
             self._report_loss(lost, " of the end of the process", how, log=self._log)
-        self._log.drain()
-        self._warn("was not closed when the program ended")
+            self._log.drain()
+
+    def _check_time_left(self) -> None:
+        """Refuse a record once the time for deliveries at the end of the process is over."""
+        began_at = end_began_at()
+        if began_at is not None and monotonic() >= began_at + self._exit_flush_s:
+            refuse_at_the_end()
+
+    def _deliver_at_the_end(self) -> None:
+        """Deliver or report what was accepted after the exit hook has looked: nothing looks at it later."""
+        began_at = end_began_at()
+        if began_at is not None:
+            self._end_exit(self._begin_exit(), began_at)
+
+    def _warn_at_exit(self) -> None:
+        if self._background.is_running and not self._is_loss_reported:
+            self._log.drain()
+            self._warn("was not closed when the program ended")
 
     def _mark_forked(self) -> None:
         """Replace locks that a thread of the parent may have held at the fork."""
         self._start_lock, self._start_gate = RealRLock(), allocate_lock()
+        if self._first_use.is_pending and not self._is_started:  # by a thread of the parent, which goes on there
+            _OF_PARENTS.append((self._background, self._queue, self._producer._forget_start()))  # noqa: SLF001  # as above
+            self._begin_again()
+            return
         self._background.mark_forked()
         self._log.mark_forked()
 
@@ -380,11 +479,10 @@ def _reject_commit(producer: Producer, error: KafkaError) -> bool:
 def _flush_all() -> None:
     """Deliver remaining records, while the threads still run, for a limited time."""
     began_at = monotonic()
-    left_open = list(_ALIVE)
-    for producer in left_open:
-        producer._begin_exit()
-    for producer in left_open:
-        producer._end_exit(began_at)
+    flushes = [(producer, producer._begin_exit()) for producer in list(_ALIVE)]
+    for producer, flush in flushes:
+        producer._end_exit(flush, began_at)
+        producer._warn_at_exit()  # noqa: SLF001  # of this module
     for closing, timeout_s in list(_CLOSING.items()):
         wait_for_lock(closing, timeout_s + GRACE_S)
 

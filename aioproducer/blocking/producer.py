@@ -22,7 +22,8 @@ from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wa
 from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
-from aioproducer.errors import MetadataTimeoutError, UndeliveredError
+from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredError
+from aioproducer.metrics import Health
 from aioproducer.records import check_payload, check_topic_name
 from aioproducer.security._cleared_frames import clears_frames
 
@@ -48,7 +49,7 @@ PURGE_AGAIN_S: Final = 0.001
 """How long `purge` waits for the records of the queue: those that the producer has taken meanwhile are in their way."""
 
 
-@explains(OF_PRODUCERS, other_block="__aenter__")
+@explains(OF_PRODUCERS, other_block="__aenter__")  # noqa: PLR0904  # as many as `Producer`
 class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
     """Gets records into Apache Kafka from threads and scripts that have no event loop.
 
@@ -400,6 +401,13 @@ class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
         except MetadataTimeoutError:  # the loop's thread is blocked, so nothing changes
             return self._producer.statistics()
 
+    def health(self) -> Health:
+        """As `Producer.health`; starts the producer unless it was, as its first call that sends does."""
+        try:
+            return self._probe().health
+        except (KafkaError, OSError, RuntimeError) as error:  # the latter: no more files or threads are allowed
+            return Health(is_ready=False, reason=str(error))
+
     def explain(self, topic: str | None = None) -> Explanation:
         """As `Producer.explain`, of the records that were handed over to it.
 
@@ -453,14 +461,20 @@ class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
     ) -> concurrent.futures.Future[RecordMetadata]:
         deadline = from_call(seconds, self._delivery_timeout_ms(topic))
         sending = partial(send, **limits_of(deadline))
+        self._check_time_left()
         if not isinstance(deadline, CallDeadline):  # none, or an invalid one, which `send` refuses
-            return self._in_turn(sending)
-        return self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
+            future = self._in_turn(sending)
+        else:
+            future = self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
+        self._deliver_at_the_end()
+        return future
 
     def _put(self, record: QueuedRecord) -> None:
+        self._check_time_left()
         self._ensure_started()
         self._background.check_caller()
         self._queue.put(record)
+        self._deliver_at_the_end()
 
 
 def read_columns(

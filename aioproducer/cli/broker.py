@@ -38,11 +38,14 @@ WRITTEN_HERE = "# written by aioproducer broker --secure\n"
 
 def broker(
     kafka: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Real Apache Kafka of this version, such as 4.3.1.")
+        str | None, typer.Option(metavar="VERSION", help="Real Apache Kafka of this version, such as 4.4.0.")
     ] = None,
     nodes: Annotated[int, typer.Option(help="Number of brokers.")] = 1,
     port: Annotated[
-        int, typer.Option(help="Port of the first broker, the others follow; 0 for any free ports.")
+        int,
+        typer.Option(
+            help="Port of the first broker; the others follow, and the secured listeners. 0 for any free ports."
+        ),
     ] = 9092,
     topic: Annotated[
         list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="Create this topic; may be given again.")
@@ -60,7 +63,7 @@ def broker(
     _check_folder(folder, is_secure=secure)
     if kafka is not None:
         _require_kafka(kafka)
-    cluster = _cluster(kafka, _ports(nodes, port), topics, is_secure=secure)
+    cluster = _cluster(kafka, _ports(nodes, port, is_secure=secure), topics, is_secure=secure)
 
     async def serve() -> None:
         tell(f"starting {_what(kafka, nodes)} ...")
@@ -136,15 +139,16 @@ def _check_folder(folder: Path | None, *, is_secure: bool) -> None:
         usage_error(f"--folder {folder}: {error.strerror}")
 
 
-def _cluster(kafka: str | None, ports: Sequence[int], topics: Mapping[str, int], *, is_secure: bool) -> "Cluster":
-    security = ClusterSecurity() if is_secure else None
+def _cluster(kafka: str | None, every: Sequence[int], topics: Mapping[str, int], *, is_secure: bool) -> "Cluster":
+    nodes = len(every) // (1 + len(LISTENERS)) if is_secure else len(every)
+    ports = every[:nodes]
+    secured = {name: every[nodes * at : nodes * (at + 1)] for at, name in enumerate(LISTENERS, start=1)}
+    security = ClusterSecurity(ports=secured) if is_secure else None
     if kafka is not None:
-        return KafkaCluster(kafka, nodes=len(ports), ports=ports, security=security)
+        return KafkaCluster(kafka, nodes=nodes, ports=ports, security=security)
     from aioproducer.testing import FakeCluster  # noqa: PLC0415 - not for real Kafka
 
-    return FakeCluster(
-        len(ports), topics=dict(topics), ports=list(ports), security=security, num_partitions=DEFAULT_PARTITIONS
-    )
+    return FakeCluster(nodes, topics=dict(topics), ports=ports, security=security, num_partitions=DEFAULT_PARTITIONS)
 
 
 def _load_message_classes() -> None:
@@ -170,15 +174,16 @@ def _topics(arguments: Sequence[str]) -> dict[str, int]:
     return topics
 
 
-def _ports(nodes: int, first: int) -> list[int]:
-    """Return the port of each node; a port in use is a usage error."""
+def _ports(nodes: int, first: int, *, is_secure: bool) -> list[int]:
+    """Return the plaintext port of each node, then those of each secured listener; one in use is a usage error."""
     if not 1 <= nodes <= MAX_NODES:
         usage_error(f"--nodes {nodes}: must be 1 to {MAX_NODES}")
-    if not 0 <= first <= LAST_PORT - nodes + 1:
-        usage_error(f"--port {first}: must be 0 to {LAST_PORT - nodes + 1}")
+    count = nodes * (1 + len(LISTENERS)) if is_secure else nodes
+    if not 0 <= first <= LAST_PORT - count + 1:
+        usage_error(f"--port {first}: must be 0 to {LAST_PORT - count + 1}")
     if first == 0:
-        return free_ports(nodes)
-    ports = list(range(first, first + nodes))
+        return free_ports(count)
+    ports = list(range(first, first + count))
     for port in ports:
         if not is_free(port):
             usage_error(

@@ -1,7 +1,8 @@
 """The entry point of the `aioproducer` command: imports and runs one subcommand, or names the missing extra.
 
 Each subcommand is a module of its name with a function of its name, and is imported only if it is called:
-`aioproducer broker` loads no consumer, and a missing extra is one line instead of a traceback.
+`aioproducer broker` loads no consumer, `aioproducer --help` nothing but Typer, and a missing extra is one line instead
+of a traceback.
 """
 
 import errno
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
     from typer import Typer
 
 WIDTH_OF_TABLES = 70  # in narrower terminals, tables of options would cut the names: --boots…
-COMMANDS = ("produce", "load", "tail", "txn", "diagnose", "broker")
+COMMANDS = {
+    "produce": "Send lines, JSON lines or CSV rows to a topic, in constant memory.",
+    "load": "Load Parquet files into a topic, or with --master anything that Spark reads.",
+    "tail": "Show new records of a topic, until Ctrl-C; waits for a topic that does not exist yet.",
+    "topic": "Create, list, describe and delete topics.",
+    "txn": "List, describe and end transactions.",
+    "diagnose": "Try each step of connecting to a cluster, then to each broker that it advertises.",
+    "broker": (
+        "Run a cluster on 127.0.0.1 until Ctrl-C: embedded, or real Apache Kafka. Topics are created on first use."
+    ),
+}
+"""The first paragraph of each command's help, here so that the list of all imports none of them."""
+
 _EXTRAS = {"pyarrow": "cli,spark", "pyspark": "cli,spark"}
 """Library -> the extras that bring it; `cli` for all others."""
 _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))
@@ -79,7 +92,7 @@ def _exit_code_meant(error: OSError) -> int:
 
 
 def command_line(arguments: Sequence[str]) -> "Typer":
-    """Return the Typer application with the subcommand in `arguments`, or with all of them for `--help`."""
+    """Return the Typer application with the subcommand in `arguments`, or with the list of all for `--help`."""
     import typer  # noqa: PLC0415 - the extra may be missing
 
     commands = typer.Typer(
@@ -95,19 +108,21 @@ def command_line(arguments: Sequence[str]) -> "Typer":
         """Keep the name of a single subcommand, which Typer would drop."""
 
     commands.callback(help=commands.info.help)(options)
-    for name in _wanted(arguments):
-        module = importlib.import_module(f"aioproducer.cli.{name}")
-        command = getattr(module, name)
+    wanted = next((argument for argument in arguments if argument != "--"), "")
+    if wanted in COMMANDS:
+        command = getattr(importlib.import_module(f"aioproducer.cli.{wanted}"), wanted)
         if isinstance(command, typer.Typer):  # one with commands of its own
-            commands.add_typer(command, name=name)
+            commands.add_typer(command, name=wanted)
         else:
-            commands.command(name)(command)
+            commands.command(wanted)(command)
+        return commands
+    for name, text in COMMANDS.items():
+        commands.command(name, help=text)(_not_called)
     return commands
 
 
-def _wanted(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the subcommand in `arguments`, or all of them for the help and for the error of a wrong name."""
-    return arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+def _not_called() -> None:
+    """Stand for each subcommand in the list of `--help`, and where a wrong name is refused."""
 
 
 def _show_version(is_asked_for: bool) -> None:

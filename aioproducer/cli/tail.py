@@ -11,6 +11,7 @@ from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from aioproducer._protocol.cluster_text import printable
+from aioproducer._shown_values import how_to_create
 from aioproducer.cli._tail_consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
 from aioproducer.cli._tail_output import ReaderGoneError, TailFormat, is_reader_gone, line_writer, write
 from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
@@ -93,7 +94,8 @@ async def _follow(
         if await tailed.has_topic():
             await _show(tailed, line, max_records)
             return
-        print(f"aioproducer: there is no topic {settings.topic} yet: waiting for it; Ctrl-C ends", file=sys.stderr)
+        waiting = f"there is no topic {settings.topic} yet: waiting for it; Ctrl-C ends"
+        print(f"aioproducer: {waiting}; {how_to_create(settings.topic)}", file=sys.stderr)
         while not await _has_appeared(tailed):  # noqa: ASYNC110 - brokers send no events
             await anyio.sleep(TOPIC_POLL_S)
     # Another consumer: the first would begin at the end, and ignore a seek while it looks that up.

@@ -1,9 +1,7 @@
 """`aioproducer txn`: list, describe and end the transactions of a cluster."""
 
-import json
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from shlex import quote
@@ -21,20 +19,19 @@ from aioproducer._admin.transactions import (
 )
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.transaction_admin_messages import NO_TRANSACTION, PartitionProducers, TransactionDescription
+from aioproducer.cli.answering import Json, Timeout, answer, columns, say, say_json
 from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
-from aioproducer.cli.connecting import CONNECT_TIMEOUT_S, connected
-from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_LOST, EXIT_UNFINISHED, discard, tell
-from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.connecting import CONNECT_TIMEOUT_S
+from aioproducer.cli.process import EXIT_FAILED, EXIT_LOST, EXIT_UNFINISHED, tell
+from aioproducer.cli.running import usage_error
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ConfigurationError, KafkaError
+from aioproducer.errors import ConfigurationError
 from aioproducer.spark._commit import LostTransactionsError, UnfinishedCommitError
 from aioproducer.spark._coordinators import find_sink
 from aioproducer.spark._decision_record import Decision, SinkIds
 
 CLIENT_ID = "aioproducer-txn"
 
-Timeout: TypeAlias = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each answer of a broker.")]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Sink: TypeAlias = Annotated[str | None, typer.Option("--sink", metavar="ID", help="The sinkId.")]
 Topic: TypeAlias = Annotated[
     str | None,
@@ -64,7 +61,7 @@ def resolve(
     3: rows of the decided batch are lost; the line names them. 4: still unfinished.
     """
     name = required_text("--sink", sink)
-    _answer(
+    answer(
         _config(bootstrap_server, config, token_provider),
         timeout,
         partial(_resolve, name, topic, accepts_loss=accept_loss),
@@ -85,7 +82,7 @@ def reset(
     Exit codes as of resolve.
     """
     name = required_text("--sink", sink)
-    _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_reset, name, topic))
+    answer(_config(bootstrap_server, config, token_provider), timeout, partial(_reset, name, topic))
 
 
 @txn.command("list")
@@ -134,13 +131,13 @@ def list_transactions(
         if state or hanging or len(topics) > 1:
             usage_error("--sink excludes --state and --hanging, and takes one --topic")
         of_sink = partial(_list_sink, required_text("--sink", sink), next(iter(topics), None), as_json=as_json)
-        _answer(_config(bootstrap_server, config, token_provider), timeout, of_sink)
+        answer(_config(bootstrap_server, config, token_provider), timeout, of_sink)
     elif hanging:
         patience_s = LONGEST_TRANSACTION_S if longest is None else longest
         of_hanging = partial(_list_hanging, topics or None, patience_s, as_json=as_json)
-        _answer(_config(bootstrap_server, config, token_provider), timeout, of_hanging)
+        answer(_config(bootstrap_server, config, token_provider), timeout, of_hanging)
     else:
-        _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_list, states, as_json=as_json))
+        answer(_config(bootstrap_server, config, token_provider), timeout, partial(_list, states, as_json=as_json))
 
 
 @txn.command("describe")
@@ -157,7 +154,7 @@ def describe(
     Exit code 0: shown. 1: it does not exist, or no answer. 2: invalid usage.
     """
     name = required_text("the transactional id", transactional_id)
-    _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_describe, name, as_json=as_json))
+    answer(_config(bootstrap_server, config, token_provider), timeout, partial(_describe, name, as_json=as_json))
 
 
 @txn.command("abort")
@@ -185,10 +182,10 @@ def abort(
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
         name = required_text("the transactional id", transactional_id)
-        _answer(_config(bootstrap_server, config, token_provider), timeout, partial(_fence, name))
+        answer(_config(bootstrap_server, config, token_provider), timeout, partial(_fence, name))
     elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
         name = required_text("--topic", topic)
-        _answer(
+        answer(
             _config(bootstrap_server, config, token_provider),
             timeout,
             partial(_abort_hanging, name, partition, start_offset),
@@ -325,52 +322,12 @@ def _left_open(sink: str, error: LostTransactionsError | UnfinishedCommitError) 
     return EXIT_LOST
 
 
-class UnknownStateError(KafkaError):
+class UnknownStateError(ConfigurationError):
     """Brokers do not know a state."""
-
-
-class OutputError(KafkaError):
-    """The answer could not be printed."""
 
 
 def _config(bootstrap_server: str | None, config_file: str | None, token_provider: str | None) -> ProducerConfig:
     return connection_config(bootstrap_server, config_file, client_id=CLIENT_ID, token_provider=token_provider)
-
-
-def _answer(config: ProducerConfig, timeout_s: float, ask: Callable[[ClusterRequests], Awaitable[int]]) -> None:
-    """Ask, and exit with the code of the answer."""
-    code = EXIT_INTERRUPTED
-
-    async def run() -> None:
-        nonlocal code
-        async with connected(config, timeout_s, client_id=CLIENT_ID) as requests:
-            code = await ask(requests)
-
-    try:
-        run_until_signal(run)
-    except (UnknownStateError, ConfigurationError) as error:
-        usage_error(str(error))
-    except KafkaError as error:
-        tell(f"aioproducer: {error}")
-        code = EXIT_FAILED
-    sys.exit(code)
-
-
-def say_json(rows: Iterable[Mapping[str, object]]) -> None:
-    """Print one JSON object per line."""
-    say(json.dumps(row) for row in rows)
-
-
-def say(lines: Iterable[str]) -> None:
-    """Print the answer; a closed pipe, as after `| head`, is not an error, but a full disk is."""
-    try:
-        for line in lines:
-            print(line)
-        sys.stdout.flush()
-    except OSError as error:
-        discard(sys.stdout)
-        if not isinstance(error, BrokenPipeError):
-            raise OutputError(f"standard output: {error.strerror or error}") from None
 
 
 def listed_lines(found: Sequence[CoordinatedTransaction]) -> Iterator[str]:
@@ -419,14 +376,6 @@ def hanging_lines(found: Sequence[IdleTransaction]) -> Iterator[str]:
     for each in found:
         place = f"--topic {quote(printable(each.topic))} --partition {each.partition}"
         yield f"aioproducer txn abort {place} --start-offset {each.producer.transaction_start_offset}"
-
-
-def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield aligned lines; cells are escaped by `printable`, since clients choose their text."""
-    shown = [head, *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def moment(time_ms: int) -> str:

@@ -94,7 +94,7 @@ class ProducerConfig(Presets):
 
     client_id: Annotated[str, ClientId()] = ""
     """The producer's name in logs, metrics, and the brokers' logs and quotas.
-    Empty: each producer takes the next of `producer-1`, `producer-2`, ..."""
+    Empty: `producer-1`, `producer-2`, ... When it starts, `{pid}` becomes the process id: `"orders-{pid}"`."""
 
     key_serializer: Annotated[SerializerArgument | None, serializer_option("key_serializer")] = None
     """Turns keys into bytes. Without one, keys must be bytes. A null key stays null."""
@@ -406,7 +406,7 @@ class ProducerConfig(Presets):
 
     transactional_id: Annotated[str | None, TransactionalId()] = None
     """The name under which a producer's transactions survive its restart; with it, every record belongs to one.
-    Of two live producers with the same name the older is fenced: give each worker its own, `"billing-1"`.
+    Of two live ones the older is fenced: give each worker its own, by a variable perhaps: `"billing-{WORKER}"`.
     Brokers with authorization want Write and Describe on it."""
 
     transaction_timeout_ms: Annotated[int, IntOption(1)] = 60_000

@@ -68,7 +68,8 @@ def _open_by_environment(host: str, port: int, timeout_s: float) -> socket.socke
         return _open_directly(host, port, timeout_s)
     proxy = _parsed(getproxies_environment()[_VARIABLE])  # no frame keeps the URL, which may have a password
     if proxy is None:
-        raise TokenError("HTTPS_PROXY is not like http://user:password@host:3128; for SOCKS give proxy_url")
+        text = "HTTPS_PROXY is not like http://user:password@host:3128; for SOCKS give proxy_url"
+        raise TokenError(text, retriable=False)
     tunnel = proxy.tunnel(host, port, timeout_s)
     if isinstance(tunnel, str):
         # Raised here, where no frame holds the credentials.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import os
 from pathlib import Path
@@ -15,6 +16,7 @@ _HIDDEN: Final = "<hidden>"
 _TEXT: Final = "text"
 _ENV: Final = "environment variable"
 _FILE: Final = "file"
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.ESTALE})
 
 
 class Secret:
@@ -94,7 +96,8 @@ class Secret:
             content = Path(self._value).read_bytes()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ConfigurationError(f"the file {self._value!r} of a Secret cannot be read: {reason}") from None
+            text = f"the file {self._value!r} of a Secret cannot be read: {reason}"
+            raise ConfigurationError(text, retriable=is_passing(error)) from None
         try:
             text = content.decode()
         except UnicodeDecodeError:
@@ -149,6 +152,11 @@ class Secret:
     def __getstate__(self) -> NoReturn:
         """Refuse: `vars` and other ways to copy an object's state would show the text."""
         raise TypeError("a Secret has no state to show")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the system refused a file for a reason that may be over soon; a file that is missing is for good."""
+    return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def revealed_if_there(secret: Secret) -> str | None:

@@ -6,11 +6,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import TokenError
+from aioproducer.security._secret import Secret, is_passing
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from aioproducer.security._secret import Secret
 
 _BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
 _DER: Final = b"\x30"
@@ -27,7 +26,8 @@ def signing_key(path: Path, password: Secret | None, algorithm: str) -> object:
     try:
         pem = path.read_bytes()
     except OSError as error:
-        raise TokenError(f"the private key {str(path)!r} cannot be read: {error.strerror}") from None
+        text = f"the private key {str(path)!r} cannot be read: {error.strerror}"
+        raise TokenError(text, retriable=is_passing(error)) from None
     why = _not_pem(pem) or _other_password(pem, password)
     key = None if why else _loaded(pem, password)
     if key is None:
@@ -36,7 +36,7 @@ def signing_key(path: Path, password: Secret | None, algorithm: str) -> object:
     else:
         why = _other_key(key, algorithm)
     if why:
-        raise TokenError(f"the private key {str(path)!r} cannot sign with {algorithm}: {why}")
+        raise TokenError(f"the private key {str(path)!r} cannot sign with {algorithm}: {why}", retriable=False)
     return key
 
 

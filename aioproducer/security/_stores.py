@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._secret import is_passing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, PKCS12KeyAndCertificates
@@ -52,10 +53,10 @@ class Origin(NamedTuple):
         return self.option if self.path is None else f"{self.option}={self.path!r}"
 
 
-def refuse(origin: Origin, why: str, *, option: str | None = None) -> NoReturn:
+def refuse(origin: Origin, why: str, *, option: str | None = None, retriable: bool = False) -> NoReturn:
     """Raise for a store that cannot be used; `option` is the one to change, if it is not that of the store."""
     # Never with a cause: what libraries say may hold a part of the store.
-    raise ConfigurationError(f"{origin}: {why}", option=option or origin.option) from None
+    raise ConfigurationError(f"{origin}: {why}", option=option or origin.option, retriable=retriable) from None
 
 
 _LARGEST: Final = 64 * 1024 * 1024
@@ -204,7 +205,8 @@ def _read_file(origin: Origin) -> bytes:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:
         number = error.errno if isinstance(error, OSError) else None
-        refuse(origin, _REASONS.get(number or 0, f"it cannot be read: {getattr(error, 'strerror', None) or error}"))
+        why = _REASONS.get(number or 0, f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+        refuse(origin, why, retriable=is_passing(error))
 
 
 _REASONS: Final = {

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _LARGEST_ANSWER: Final = 1024 * 1024
 _OK: Final = 200
+_BUSY: Final = frozenset({408, 425, 429})
+_BUSY_WORDS: Final = frozenset({"temporarily_unavailable", "server_error"})  # RFC 6749, 4.1.2.1
 _TIMEOUT_S: Final = 10.0
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _MOST_NAMES: Final = 10
@@ -194,7 +196,7 @@ class JwtBearer:
         except Exception as error:  # noqa: BLE001  # of PyJWT and cryptography
             # Without the cause, whose frames hold the key.
             text = f"the private key {str(self._key_file)!r} cannot sign with {self._algorithm}: {type(error).__name__}"
-            raise TokenError(text) from None
+            raise TokenError(text, retriable=False) from None
 
     @in_any_state
     def __repr__(self) -> str:
@@ -231,11 +233,14 @@ class _Endpoint:
         answer = _json_object(content)
         if status != _OK:
             hint = " (redirects are not followed)" if status // 100 == 3 else ""  # noqa: PLR2004
-            raise TokenError(f"the token endpoint {self.url} answered {status}{_said(answer, content, sent)}{hint}")
+            is_busy = status in _BUSY or status // 100 == 5 or answer.get("error") in _BUSY_WORDS  # noqa: PLR2004
+            text = f"the token endpoint {self.url} answered {status}{_said(answer, content, sent)}{hint}"
+            raise TokenError(text, retriable=is_busy)
         value = answer.get("access_token")
         if not isinstance(value, str) or not value:
             why = _without_token(answer, content, sent)
-            raise TokenError(f"the token endpoint {self.url} answered without an access_token: {why}")
+            text = f"the token endpoint {self.url} answered without an access_token: {why}"
+            raise TokenError(text, retriable=False)
         lifetime_s = _lifetime_s(answer.get("expires_in"))
         return Token(
             value=value, expires_at=None if lifetime_s is None else asked_at + lifetime_s, extensions=extensions
@@ -251,9 +256,10 @@ class _Endpoint:
             with connection.getresponse() as response:
                 return response.status, self._read(response, deadline)
         except TimeoutError:
-            raise TokenError(f"the token endpoint {self.url} has not answered in time") from None
+            raise TokenError(f"the token endpoint {self.url} has not answered in time", retriable=True) from None
         except (OSError, http.client.HTTPException) as error:
-            raise TokenError(f"the token endpoint {self.url} cannot be asked: {_reason(error, sent)}") from None
+            text = f"the token endpoint {self.url} cannot be asked: {_reason(error, sent)}"
+            raise TokenError(text, retriable=not isinstance(error, ssl.SSLCertVerificationError)) from None
         finally:
             connection.close()
 
@@ -262,9 +268,10 @@ class _Endpoint:
         while piece := response.read1(_LARGEST_ANSWER):
             content += piece
             if len(content) > _LARGEST_ANSWER:
-                raise TokenError(f"the token endpoint {self.url} answered more than {_LARGEST_ANSWER} bytes")
+                text = f"the token endpoint {self.url} answered more than {_LARGEST_ANSWER} bytes"
+                raise TokenError(text, retriable=False)
             if time.monotonic() > deadline:
-                raise TokenError(f"the token endpoint {self.url} has not ended its answer in time")
+                raise TokenError(f"the token endpoint {self.url} has not ended its answer in time", retriable=True)
         return content
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -441,7 +448,9 @@ class MskIam:
                 answer = make.generate_auth_token(self._region)
         except Exception as error:  # noqa: BLE001  # of AWS's libraries
             # Without the cause, which may quote what was signed.
-            raise TokenError(f"AWS gives no credentials for MSK: {_of_aws(error)}") from None
+            is_refused = type(error).__name__ == "ClientError"  # of botocore: AWS has answered, and refuses
+            text = f"AWS gives no credentials for MSK: {_of_aws(error)}"
+            raise TokenError(text, retriable=not is_refused) from None
         value, expires_at_ms = answer
         return Token(value=value, expires_at=expires_at_ms / 1000)
 

@@ -36,6 +36,9 @@ class TokenProvider(Protocol):
         Called on the event loop, once for all connections: when the first is made, and again when most of the token's
         lifetime is over. What blocks belongs in a thread. Of an exception only the class is shown, since its text may
         hold a secret; that of an `AuthenticationError`, or of a subclass, is shown as it is.
+
+        After an exception it is called again, until `max_block_ms` at a start. `TokenError(text, retriable=False)` ends
+        the start: the other side has refused for good.
         """
         ...
 

@@ -33,6 +33,7 @@ from aioproducer._protocol.transaction_messages import (
     encode_offset_fetch_request,
     encode_txn_offset_commit_request,
 )
+from aioproducer._shown_values import how_to_create
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer._transactions.requests import TXN_OFFSET_COMMIT_V1
 from aioproducer._transactions.states import FIRST_V2
@@ -313,7 +314,7 @@ async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) 
     if topic:
         cluster = await requests.refresh([topic])
         if not cluster.partition_count(topic):
-            raise ConfigurationError(f"topic {topic!r} does not exist, or may not be described", option="topic")
+            raise _no_topic("topic", topic, "topic")
     return FoundSink(ids, topic, SinkCluster(requests, ids, topic=topic))
 
 
@@ -343,7 +344,12 @@ async def _find_topic(requests: ClusterRequests, topic: str | None, option: str 
         return
     cluster = await requests.refresh([topic])
     if not cluster.partition_count(topic):
-        raise ConfigurationError(f"{option} {topic!r} does not exist, or may not be described", option=option)
+        raise _no_topic(option, topic, option)
+
+
+def _no_topic(noun: str, topic: str, option: str) -> ConfigurationError:
+    text = f"{noun} {topic!r} does not exist, or may not be described; {how_to_create(topic)}"
+    return ConfigurationError(text, option=option)
 
 
 def _identity(transaction: PreparedTransaction) -> TransactionIdentity:

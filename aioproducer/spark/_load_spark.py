@@ -24,7 +24,7 @@ from aioproducer.spark._commit import (
 )
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, records_of
-from aioproducer.spark._session import CONF_OF_ROW_GROUPS, check, recommended_conf
+from aioproducer.spark._session import CONF_OF_ROW_GROUPS, check, recommended_conf, register
 
 FORMAT: Final = "aioproducer"
 VIEW: Final = "input"
@@ -38,7 +38,11 @@ _OF_COMMIT: Final = frozenset(
     each.__name__ for each in (LostTransactionsError, SupersededError, UncertainCommitError, UnfinishedCommitError)
 )
 """Errors of a commit; they say more than one of the abort that Spark asks for after it."""
-_SPARK_CLASS = re.compile(r"^\[([A-Z_.0-9]+)\] (.+)", re.MULTILINE)
+_SAY_LESS: Final = frozenset(
+    ("PythonException", "SparkException", "Py4JJavaError", "ClassNotFoundException", "SparkClassNotFoundException")
+)
+"""Exceptions around another, or below Spark's own sentence, which says more."""
+_SPARK_CLASS = re.compile(r"(?:^|: )\[([A-Z_.0-9]+)\] (.+)", re.MULTILINE)
 
 
 @contextmanager
@@ -70,6 +74,7 @@ def session(
         # pyspark's own handler asks the JVM in the middle of another call, and prints how that fails.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        register(spark)  # Spark itself finds no package that was installed editable
         check(spark)
         yield spark
     finally:
@@ -82,6 +87,7 @@ def default_conf(master: str, *, reads_row_groups: bool) -> dict[str, str]:
         **recommended_conf(),
         **(CONF_OF_ROW_GROUPS if reads_row_groups and master.startswith("local") else {}),
         "spark.app.name": "aioproducer load",
+        "spark.sql.session.timeZone": "UTC",  # so that times have the text that they have without Spark
         "spark.ui.enabled": "false",
     }
 
@@ -219,10 +225,12 @@ def _text_of(frame: DataFrame, option: str, name: str) -> Column:
 def in_one_line(error: Exception) -> tuple[str, str]:
     """Return the name of the exception that began it and its text, out of Spark's pages about it."""
     text = str(error)
-    if found := _ERROR.findall(text):
-        ours = [each for each in found if each[0] not in {"PythonException", "SparkException", "Py4JJavaError"}]
-        name, line = ([each for each in ours if each[0] in _OF_COMMIT] or ours or found)[-1]
-        return str(name), str(line)
+    found: list[tuple[str, str]] = _ERROR.findall(text)
+    ours = [each for each in found if each[0] not in _SAY_LESS]
+    if ours:
+        return ([each for each in ours if each[0] in _OF_COMMIT] or ours)[-1]
     if (of_spark := _SPARK_CLASS.search(text)) is not None:
         return of_spark[1], of_spark[2]
+    if found:
+        return found[-1]
     return type(error).__name__, text.strip().partition("\n")[0]

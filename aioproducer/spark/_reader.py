@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._producer.connection_security import cluster_access
+from aioproducer._shown_values import how_to_create
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.integrations._aiokafka_security import aiokafka_security
 from aioproducer.spark._offsets import (
@@ -95,8 +96,11 @@ class RangeReader:
         ) as requests:
             cluster = await requests.refresh(self._options.subscribe)
         counts = {topic: cluster.partition_count(topic) or 0 for topic in self._options.subscribe}
-        if missing := [repr(topic) for topic, count in counts.items() if not count]:
-            raise ConfigurationError(f"subscribe: no topic {', '.join(missing)} exists", option="subscribe")
+        if missing := [topic for topic, count in counts.items() if not count]:
+            raise ConfigurationError(
+                f"subscribe: no topic {', '.join(map(repr, missing))} exists; {how_to_create(missing[0])}",
+                option="subscribe",
+            )
         return [(topic, number) for topic, count in counts.items() for number in range(count)]
 
     def plan(self, start: Offsets, end: Offsets, earliest: Offsets) -> list[InputPartition]:

@@ -4,21 +4,17 @@ A task reads its row groups itself: the JVM would decode them to rows, and then 
 Needs no pyspark.
 """
 
-import base64
-import json
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, time
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from aioproducer.errors import ConfigurationError
+from aioproducer.spark._json_rows import as_text, json_objects
 from aioproducer.spark._record_parts import RowShape
 
 MAX_BATCH_ROWS: Final = 65_536
@@ -80,8 +76,37 @@ def records_of(path: str, row_group: int, shape: RowShape) -> Iterator[pa.Record
         row_bytes = max(1, group.total_byte_size // max(1, group.num_rows))
         batch_rows = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, BATCH_BYTES // row_bytes))
         columns = None if shape.value is None else sorted({name for name in shape if name is not None})
+        with_instants = _with_instants(parquet)
         for batch in parquet.iter_batches(batch_rows, row_groups=[row_group], columns=columns):
-            yield shaped(batch, shape)
+            schema = pa.schema([with_instants.field(name) for name in batch.schema.names])
+            yield shaped(batch if batch.schema.equals(schema) else batch.cast(schema), shape)
+
+
+def _with_instants(parquet: pq.ParquetFile) -> pa.Schema:
+    """Return a file's schema in which times of the type INT96 are instants, as for Spark, which writes such by default.
+
+    Arrow takes them for local times.
+    """
+    leaves = iter(parquet.schema.column(number) for number in range(len(parquet.schema)))
+    return pa.schema([field.with_type(_instants_in(field.type, leaves)) for field in parquet.schema_arrow])
+
+
+def _instants_in(kind: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
+    """Return a type with its INT96 times as instants; takes the columns of its parts, which are in their order."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_instants_in(field.type, leaves)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_instants_in(kind.key_type, leaves)),
+            kind.item_field.with_type(_instants_in(kind.item_type, leaves)),
+        )
+    if pa.types.is_nested(kind):  # lists
+        item = kind.value_field.with_type(_instants_in(kind.value_type, leaves))
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
+    is_instant = next(leaves).physical_type == "INT96"
+    return pa.timestamp("us", "UTC") if is_instant else kind
 
 
 def shaped(batch: pa.RecordBatch, shape: RowShape) -> pa.RecordBatch:
@@ -90,90 +115,6 @@ def shaped(batch: pa.RecordBatch, shape: RowShape) -> pa.RecordBatch:
     if shape.key is None:
         return pa.RecordBatch.from_arrays([value], names=["value"])
     return pa.RecordBatch.from_arrays([as_text(batch.column(shape.key)), value], names=["key", "value"])
-
-
-def as_text(column: pa.Array) -> pa.Array:
-    """Return bytes and text as they are, and anything else as its text."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    kind = column.type
-    if _is_bytes_or_text(kind):
-        return column
-    if pa.types.is_timestamp(kind):
-        is_instant = kind.tz is not None
-        utc = column.cast(pa.timestamp(kind.unit, "UTC" if is_instant else None))
-        return pc.strftime(utc, format="%Y-%m-%dT%H:%M:%SZ" if is_instant else "%Y-%m-%dT%H:%M:%S")
-    return column.cast(pa.string())
-
-
-def json_objects(batch: pa.RecordBatch) -> pa.Array:
-    """Return each row as a JSON object without its nulls, as Spark's `to_json` does; bytes are base64."""
-    members = [
-        pc.binary_join_element_wise(f",{json.dumps(name, ensure_ascii=False)}:", _json_texts(column), "").fill_null("")
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    # Not `null_handling="skip"`, and no slice: pyarrow 26 is wrong about rows of which every part is null or empty.
-    objects = pc.binary_join_element_wise("{", *members, "}", "")
-    return pc.replace_substring(objects, "{,", "{", max_replacements=1).cast(pa.binary())
-
-
-def _json_texts(column: pa.Array) -> pa.Array:
-    """Return the JSON text of each value, null for a null; column by column, since a Python object a value is slow."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _json_texts(column.dictionary_decode())
-    if _is_json_number(column):
-        return column.cast(pa.string())
-    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
-        return pc.binary_join_element_wise('"', as_text(column), '"', "")
-    if _is_plain_text(column):
-        escaped = pc.replace_substring(pc.replace_substring(column.cast(pa.string()), "\\", "\\\\"), '"', '\\"')
-        return pc.binary_join_element_wise('"', escaped, '"', "")
-    return pa.array((None if value is None else _dumps(_finite(value)) for value in column.to_pylist()), pa.string())
-
-
-def _is_json_number(column: pa.Array) -> bool:
-    """Return whether Arrow's text of each value is JSON: numbers, if they are finite, and booleans."""
-    kind, types = column.type, pa.types
-    if types.is_floating(kind):
-        return pc.all(pc.is_finite(column)).as_py() is not False
-    return bool(types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind))
-
-
-def _is_plain_text(column: pa.Array) -> bool:
-    """Return whether it is text without control characters."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return False
-    return pc.any(pc.match_substring_regex(column, "[\\x00-\\x1f]")).as_py() is not True
-
-
-def _plain(value: object) -> str:
-    """Return what JSON has no type for as text."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if isinstance(value, date | time) else str(value)
-
-
-_dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
-_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-
-
-def _finite(value: object) -> object:
-    """Return a value with text in place of the numbers that JSON lacks."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return _NOT_FINITE[repr(value)]
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items() if each is not None}
-    return value
-
-
-def _is_bytes_or_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_binary(kind) or types.is_large_binary(kind) or types.is_string(kind) or types.is_large_string(kind)
-    )
 
 
 def _files(path: str) -> Iterator[str]:
@@ -217,7 +158,7 @@ def _file_system(path: str) -> tuple[pafs.FileSystem, str, str]:
 def _opened(path: str) -> Iterator[pq.ParquetFile]:
     system, inner, _ = _file_system(path)
     try:
-        with system.open_input_file(inner) as file, pq.ParquetFile(file) as parquet:
+        with system.open_input_file(inner) as file, pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             yield parquet
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: no such file") from None

@@ -1,6 +1,6 @@
 """Security of a test cluster, embedded or real: who may log in, for how long, and the certificates of its listeners."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -69,6 +69,9 @@ class ClusterSecurity:
 
     listeners: tuple[str, ...] = tuple(LISTENERS)
     """Names of the listeners beside the plaintext one."""
+
+    ports: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By listener, its port on each node; free ones are found for the others."""
 
     client_auth: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(CLIENT_CERTIFICATE, "required"))
     """Whether a TLS listener asks for a client's certificate: "required", "requested" or, if not given, "none"."""

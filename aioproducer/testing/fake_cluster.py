@@ -210,7 +210,7 @@ class FakeCluster(AnyFakeCluster):
     Args:
         nodes: brokers, with ids 1 to `nodes`.
         topics: partitions by name, created at the start.
-        profile: the release of Kafka to look like: 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
+        profile: the release of Kafka to look like: 4.4.0, 4.3.1, 3.9.1, 2.8, 2.4 or 2.1.
         ports: one for each broker; otherwise the system chooses.
         clock: wall-clock time in ms, for timestamps and the times of tokens; read each time. By default the machine's.
         security: listeners with TLS and SASL beside the plaintext one; `client_options` has what they ask for.
@@ -228,7 +228,7 @@ class FakeCluster(AnyFakeCluster):
         nodes: int = 3,
         *,
         topics: Mapping[str, int] | None = None,
-        profile: str = "4.3.1",
+        profile: str = "4.4.0",
         ports: Sequence[int] | None = None,
         clock: Callable[[], float] = wall_clock_ms,
         security: ClusterSecurity | None = None,
@@ -267,7 +267,7 @@ class FakeCluster(AnyFakeCluster):
         nodes: int = 3,
         *,
         topics: Mapping[str, int] | None = None,
-        profile: str = "4.3.1",
+        profile: str = "4.4.0",
         ports: Sequence[int] | None = None,
         clock: Callable[[], float] = wall_clock_ms,
         security: ClusterSecurity | None = None,
@@ -327,7 +327,8 @@ class FakeCluster(AnyFakeCluster):
             for node_id, port in enumerate(self._ports, start=1):
                 await driver.listen(node_id, host=self._host, port=port)
                 for listener in () if security is None else security.listeners:
-                    await driver.listen(node_id, host=self._host, port=0, listener=listener)
+                    own = security.ports.get(listener, [0] * self._nodes)[node_id - 1] if security else 0
+                    await driver.listen(node_id, host=self._host, port=own, listener=listener)
         except BaseException:
             await self.stop()
             raise

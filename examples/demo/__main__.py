@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
         description=f"Stream {FLIGHTS:,} real flights while a broker dies, and read every one back. "
         "The exit code is 0 only if all came back.",
     )
-    parser.add_argument("--kafka", metavar="VERSION", help="on three nodes of real Apache Kafka, such as 4.3.1")
+    parser.add_argument("--kafka", metavar="VERSION", help="on three nodes of real Apache Kafka, such as 4.4.0")
     parser.add_argument("--speed", default="paced", help="paced (about 30 s, the default), max, or records per second")
     parser.add_argument("--records", type=int, help=f"send only this many; default {FLIGHTS} or {TRANSFERS}")
     parser.add_argument(

@@ -35,7 +35,7 @@ def main() -> int:
     """Run the pipeline; return 0 if every flight was found once."""
     parser = argparse.ArgumentParser(prog="nox -s pipeline --", description=__doc__.partition("\n")[0])
     parser.add_argument("--kill-driver-at", choices=["decision", "round", "task", "never"], default="round")
-    parser.add_argument("--kafka", metavar="VERSION", help="real Apache Kafka, such as 4.3.1, in place of the embedded")
+    parser.add_argument("--kafka", metavar="VERSION", help="real Apache Kafka, such as 4.4.0, in place of the embedded")
     parser.add_argument("--folder", type=Path, default=Path("pipeline-report"), help="of the files and the report")
     chosen = parser.parse_args()
     if (missing := missing_tool()) is not None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.console import Console
 
 from aioproducer.testing.kafka import BrokerStartError
-from aioproducer.testing.kafka.cache import TESTED_VERSIONS, kafka_jars
+from aioproducer.testing.kafka.cache import kafka_jars
 from aioproducer.testing.kafka.prerequisites import java_program
 from tests.benchmarks.bench_run import Bench
-from tests.benchmarks.brokers import embedded_broker, given_broker, real_broker
+from tests.benchmarks.brokers import KAFKA_VERSION, embedded_broker, given_broker, real_broker
 from tests.benchmarks.job import Job
 from tests.benchmarks.report import WIDTH, BenchReport, print_report
 from tests.benchmarks.scenarios import ENQUEUE, ONLY_WHEN_NAMED, SCENARIOS
@@ -61,7 +61,6 @@ def _java_version() -> str:
     return version[1] if version else "unknown"
 
 
-KAFKA_VERSION = TESTED_VERSIONS[0]
 CLIENTS = sorted({*ENQUEUE, *(client for client, _ in ROUTES)})
 
 

@@ -12,6 +12,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster
 from tests.benchmarks.worker import failure_text, pipe, python_process
 
+KAFKA_VERSION = "4.3.1"
+"""The release of every figure in the documentation; another one would not be comparable."""
+
 REAL_PROPERTIES = {
     # the records of a run are deleted soon after it, so that a long benchmark does not fill the disk
     "log.segment.delete.delay.ms": "1000",

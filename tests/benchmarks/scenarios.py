@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster
-from aioproducer.testing.kafka.cache import TESTED_VERSIONS
 from tests.benchmarks.bench_run import Bench, Contestant
-from tests.benchmarks.brokers import REAL_PROPERTIES, BrokerUnderTest, embedded_broker
+from tests.benchmarks.brokers import KAFKA_VERSION, REAL_PROPERTIES, BrokerUnderTest, embedded_broker
 from tests.benchmarks.job import Job
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.spark_scenario import spark
@@ -409,7 +408,7 @@ async def tls(bench: Bench) -> ScenarioReport:
     """Measure rate and CPU of TLS against plaintext, on a real broker that has a listener for each."""
     title = "Enqueue in a loop, then flush, over TLS and plaintext"
     async with KafkaCluster(
-        TESTED_VERSIONS[0], properties=REAL_PROPERTIES, security=ClusterSecurity(), performance=True
+        KAFKA_VERSION, properties=REAL_PROPERTIES, security=ClusterSecurity(), performance=True
     ) as kafka:
         over_tls = kafka.client_options("SSL")
         secured = str(over_tls["bootstrap_servers"]), str(over_tls["ssl_truststore_location"])

@@ -23,6 +23,7 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.tokens import unsecured_token
+from tests.benchmarks.brokers import KAFKA_VERSION
 
 USER: Final = "alice"
 SESSION_MS: Final = 10_000
@@ -185,7 +186,7 @@ async def measure(asked: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.sessions", description=__doc__)
-    parser.add_argument("--kafka", default="4.3.1")
+    parser.add_argument("--kafka", default=KAFKA_VERSION)
     parser.add_argument("--mechanism", choices=MECHANISMS, action="append")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

@@ -322,3 +322,107 @@ def test_program_that_never_closes_it_ends(cluster: ClusterElsewhere, program: p
     ended = run(program, NEVER_CLOSED, cluster.bootstrap_servers, timeout_s=10)
 
     assert (ended.stdout, ended.returncode) == ("0\n", 0)
+
+
+LATE = """
+import atexit, sys
+call, limit_ms = sys.argv[2], int(sys.argv[3])
+
+def late():
+    for n in range(3):
+        record = b"late %d" % n
+        try:
+            if call == "topic.enqueue":
+                topic.enqueue(record)
+            elif call == "topic.send_threadsafe":
+                topic.send_threadsafe(record)
+            else:
+                getattr(producer, call)("orders", record if call != "send_many" else [record])
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+
+atexit.register(late)  # before the package's own hook, so it runs after that
+from aioproducer import BlockingProducer
+producer = BlockingProducer(sys.argv[1], linger_ms=600_000, exit_flush_timeout_ms=limit_ms, delivery_timeout_ms=700_000)
+topic = producer.topic("orders", value=bytes)
+producer.start(wait=False)
+producer.partitions_for("orders")
+"""
+LATE_CALLS = ["enqueue", "send_threadsafe", "topic.enqueue", "topic.send_threadsafe"]
+
+
+@pytest.mark.parametrize("call", LATE_CALLS)
+def test_record_of_a_later_exit_hook_is_delivered(cluster: ClusterElsewhere, program: pathlib.Path, call: str) -> None:
+    """As that of a logging handler, whose module's hook runs later: nothing looks at it afterwards."""
+    ended = run(program, LATE, cluster.bootstrap_servers, call, "20000")
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)
+    assert sorted(value for value in cluster.values() if value) == [b"late 0", b"late 1", b"late 2"]
+
+
+@pytest.mark.parametrize("call", LATE_CALLS)
+def test_record_of_a_later_exit_hook_is_reported_if_lost(
+    cluster: ClusterElsewhere, program: pathlib.Path, call: str
+) -> None:
+    """Once the time of `exit_flush_timeout_ms` is over, the call refuses it."""
+    cluster.do(lambda fake: fake.faults.stall(PRODUCE))
+    ended = run(program, LATE, cluster.bootstrap_servers, call, "500")
+
+    assert "1 record was not delivered within 0.5 s" in ended.stderr
+    assert ended.stdout.split() == ["ProducerClosedError"] * 2
+
+
+LATE_ON_A_LOOP = """
+import asyncio, atexit, sys, threading
+
+def late():
+    try:
+        future = producer.send_threadsafe("orders", b"late")
+        print(future.result(0).topic)
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+
+atexit.register(late)
+from aioproducer import Producer
+loop = asyncio.new_event_loop()
+producer = Producer(sys.argv[1], linger_ms=0)
+if sys.argv[2] == "daemon":
+    started = threading.Event()
+
+    async def start():
+        await producer.start()
+        await producer.partitions_for("orders")
+        started.set()
+
+    def serve():
+        loop.create_task(start())
+        loop.run_forever()
+
+    threading.Thread(target=serve, daemon=True).start()
+    started.wait()
+else:
+    loop.run_until_complete(producer.start())
+    if sys.argv[2] == "before":
+        producer.send_threadsafe("orders", b"never begun")
+    elif sys.argv[2] == "closed":
+        loop.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "loop, said, lost",
+    [
+        ("daemon", "orders", ""),
+        ("before", "ProducerClosedError", "1 record was not delivered"),
+        ("ended", "ProducerClosedError", ""),
+        ("closed", "ProducerClosedError", ""),
+    ],
+)
+def test_send_threadsafe_to_a_loop_that_does_not_run(
+    cluster: ClusterElsewhere, program: pathlib.Path, *, loop: str, said: str, lost: str
+) -> None:
+    """It is delivered, counted, or refused; what the loop never began is in the report."""
+    ended = run(program, LATE_ON_A_LOOP, cluster.bootstrap_servers, loop)
+
+    assert ended.stdout.split() == [said], ended.stderr
+    assert ("not delivered" in ended.stderr, lost in ended.stderr) == (bool(lost), True)

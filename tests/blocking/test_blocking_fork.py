@@ -151,3 +151,73 @@ def test_used_before_a_fork_it_says_so_in_the_child(unused: BlockingProducer) ->
 
     assert exit_code_of_child(child) == 0
     assert unused.send("orders", b"parent", partition=0).offset == 1
+
+
+def fork_while_starting(producer: BlockingProducer, act: Callable[[], object]) -> list[int]:
+    """Fork at each line of another thread's first use; the codes of the children."""
+    thread = Stepping(lambda: producer.partitions_for("orders"))
+    codes: list[int] = []
+    while thread.next_line():
+        codes.append(exit_code_of_child(act))
+        thread.go_on()
+    return codes
+
+
+@pytest.mark.slow
+def test_fork_in_another_threads_first_use_works_in_the_child(cluster: ClusterElsewhere) -> None:
+    """With a producer that the child makes; the imports were done when the first one was made."""
+    first = BlockingProducer(cluster.bootstrap_servers)
+
+    def use_another() -> None:
+        with BlockingProducer(cluster.bootstrap_servers) as other:
+            other.send("orders", b"child")
+
+    codes = fork_while_starting(first, use_another)
+
+    assert len(codes) > 10
+    assert set(codes) == {0}
+    first.close()
+
+
+@pytest.mark.slow
+def test_producer_starting_in_the_parent_is_new_in_the_child(cluster: ClusterElsewhere) -> None:
+    """Until it has started: then its thread and connections are the parent's."""
+    producer = BlockingProducer(cluster.bootstrap_servers)
+
+    def use_it() -> None:
+        with contextlib.suppress(IllegalStateError):
+            producer.send("orders", b"child")
+        producer.close()
+
+    codes = fork_while_starting(producer, use_it)
+
+    assert len(codes) > 10
+    assert set(codes) == {0}
+    producer.send("orders", b"parent")
+    producer.close()
+
+
+FIRST_USE_AND_FORK = """
+import os, sys, threading, time
+from aioproducer import BlockingProducer
+
+mine = BlockingProducer(sys.argv[1])
+threading.Thread(target=mine.start, kwargs={"wait": False}, daemon=True).start()
+time.sleep(float(sys.argv[2]))
+child = os.fork()
+if child == 0:
+    other = BlockingProducer(sys.argv[1])
+    print(other.send("orders", b"x", partition=0).topic, flush=True)
+    other.close()
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("after_s", ["0", "0.01", "0.04"])
+def test_fork_soon_after_a_first_use_began_works(cluster: ClusterElsewhere, after_s: str) -> None:
+    """In a new process, where nothing is imported yet."""
+    ended = run(FIRST_USE_AND_FORK, cluster.bootstrap_servers, after_s)
+
+    assert ended.stdout.split() == ["orders", "0"], ended.stderr

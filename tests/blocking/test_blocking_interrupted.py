@@ -139,6 +139,25 @@ def test_interrupted_start_leaves_no_thread(
     assert_no_thread_is_left()
 
 
+@pytest.mark.parametrize("stride", [FEW, pytest.param(11, marks=pytest.mark.slow)])
+def test_interrupted_first_use_leaves_it_to_the_next_call(
+    cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
+) -> None:
+    """A module's producer, which no one starts, would otherwise be closed for the life of its process."""
+    after = 0
+    while True:
+        producer = BlockingProducer(cluster.bootstrap_servers)
+        has_come = interrupted(partial(producer.partitions_for, "orders"), after)
+        within_patience(threads, lambda: producer.send("orders", b"next"))  # noqa: B023  # before the next turn
+        within_patience(threads, producer.close)
+        if not has_come:
+            break
+        after += stride
+
+    assert after > stride
+    assert_no_thread_is_left()
+
+
 @pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_interrupted_close_may_be_called_again(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int

@@ -4,11 +4,13 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from aioproducer import BlockingProducer, MetadataTimeoutError, ProducerClosedError, RecordMetadata
+from aioproducer import BlockingProducer, ConfigurationError, MetadataTimeoutError, ProducerClosedError, RecordMetadata
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.certificates import CertificateAuthority
 from tests.blocking.programs import run
 from tests.fakes.producing import ClusterElsewhere
 
@@ -163,6 +165,62 @@ def test_start_without_a_thread_or_loop_raises(cluster: ClusterElsewhere, troubl
 
     first = "OSError" if "files" in trouble else "RuntimeError"
     assert ended.stdout == f"{first} False\nProducerClosedError True\n0 1\n", ended.stderr
+
+
+FIRST_USE_IN_TROUBLE = """
+import resource, sys, threading
+from aioproducer import BlockingProducer, ProducerInterceptor
+
+class Watching(ProducerInterceptor):
+    closed = 0
+
+    def close(self):
+        self.closed += 1
+
+watching = Watching()
+producer = BlockingProducer(sys.argv[1], max_block_ms=1_000, interceptors=[watching])
+if sys.argv[2] == "files":
+    with open("/dev/null") as next_file:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_file.fileno(), 4_096))
+else:
+    threading.stack_size(1 << 46)
+for call in (lambda: producer.send("orders", b"v"), lambda: producer.enqueue("orders", b"v")):
+    try:
+        call()
+    except (OSError, RuntimeError) as error:
+        print(type(error).__name__, watching.closed, flush=True)
+if sys.argv[2] == "files":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, 4_096))
+else:
+    threading.stack_size(0)
+print(producer.send("orders", b"v").offset, [thread.name for thread in threading.enumerate()].count("aioproducer"))
+producer.close()
+print(watching.closed)
+"""
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("trouble", ["files", "threads"])
+def test_first_use_that_fails_leaves_it_to_the_next_call(cluster: ClusterElsewhere, trouble: str) -> None:
+    """Without a descriptor or a thread for a moment; interceptors are closed with the producer only."""
+    ended = run(FIRST_USE_IN_TROUBLE, cluster.bootstrap_servers, trouble)
+
+    error = "OSError" if trouble == "files" else "RuntimeError"
+    assert ended.stdout.split() == [error, "0", error, "0", "0", "1", "1"], ended.stderr
+
+
+def test_start_may_follow_a_first_use_that_failed(cluster: ClusterElsewhere, tmp_path: Path) -> None:
+    """Whose certificates are not there yet, for example."""
+    ca_file = tmp_path / "ca.pem"
+    servers = cluster.bootstrap_servers
+    producer = BlockingProducer(servers, security_protocol="SSL", ssl_truststore_location=str(ca_file))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="ssl_truststore_location"):
+            producer.send("orders", b"v")
+    ca_file.write_text(CertificateAuthority().certificate)
+
+    with producer.start(wait=False):
+        assert "running" in repr(producer)
 
 
 NO_STREAMS = """

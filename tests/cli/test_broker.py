@@ -13,8 +13,9 @@ import pytest
 
 from aioproducer import Producer, ProducerConfig
 from aioproducer.cli.broker import check_folder
+from aioproducer.testing.cluster_security import LISTENERS
 from aioproducer.testing.kafka.broker_requests import ask_for_cluster
-from aioproducer.testing.kafka.server_properties import is_free
+from aioproducer.testing.kafka.server_properties import free_ports, is_free
 
 pytestmark = pytest.mark.timing
 
@@ -101,7 +102,7 @@ def test_printed_line_sends_a_record() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kafka", [[], pytest.param(["--kafka", "4.3.1"], marks=pytest.mark.kafka)], ids=["embedded", "real"]
+    "kafka", [[], pytest.param(["--kafka", "4.4.0"], marks=pytest.mark.kafka)], ids=["embedded", "real"]
 )
 async def test_secure_broker_writes_properties_that_connect_a_producer(kafka: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
@@ -120,6 +121,34 @@ async def test_secure_broker_writes_properties_that_connect_a_producer(kafka: li
     assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "client.pem", "client.properties"]
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     check_folder(folder)  # the next one may write there again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kafka", [[], pytest.param(["--kafka", "4.4.0"], marks=pytest.mark.kafka)], ids=["embedded", "real"]
+)
+def test_secured_listeners_have_the_same_ports_at_each_start(kafka: list[str], tmp_path: Path) -> None:
+    """So the `client.properties` of an earlier start still has the right address."""
+    first = first_of_free_ports(1 + len(LISTENERS))
+    written, addresses = [], []
+    for _ in range(2):
+        with running("--port", str(first), "--secure", "--folder", str(tmp_path), *kafka) as (process, _):
+            assert process.stdout is not None
+            head = f"other listeners (certificate of a client: {tmp_path}/client.pem):\n"
+            assert list(iter(process.stdout.readline, head))
+            addresses.append([process.stdout.readline().split() for _ in LISTENERS])
+            process.send_signal(signal.SIGINT)
+            rest_of(process)
+        written.append((tmp_path / "client.properties").read_text("utf-8"))
+
+    expected = [[name, f"localhost:{first + at}"] for at, name in enumerate(LISTENERS, start=1)]
+    assert addresses == [expected, expected]
+    assert written[0] == written[1]
+
+
+def first_of_free_ports(count: int) -> int:
+    """The first of some ports in a row on which nothing listens."""
+    return next(first for first in free_ports(100) if all(is_free(port) for port in range(first, first + count)))
 
 
 @pytest.mark.parametrize("name", ["client.properties", "ca.pem", "client.pem"])
@@ -182,7 +211,7 @@ def test_missing_java_is_one_line() -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 async def test_real_kafka_is_gone_after_sigterm() -> None:
-    with running("--kafka", "4.3.1", "--port", "0", "--topic", "orders:6") as (process, ports):
+    with running("--kafka", "4.4.0", "--port", "0", "--topic", "orders:6") as (process, ports):
         view = await ask_for_cluster("127.0.0.1", ports[0])
 
         process.send_signal(signal.SIGTERM)

@@ -219,4 +219,6 @@ async def test_missing_topic_is_told(orders: Path) -> None:
         done = await run("load", str(orders), "--topic", "x", "--json", "-b", cluster.bootstrap_servers)
 
     assert done.code == 1
-    assert done.errors == ["topic 'x' does not exist, or may not be described"]
+    assert done.errors == [
+        "topic 'x' does not exist, or may not be described; create it with `aioproducer topic create x`"
+    ]

@@ -162,7 +162,11 @@ async def test_topic_that_is_not_there_is_told() -> None:
     async with FakeCluster(nodes=1, topics={"t": 1}) as cluster:
         ended = await txn(cluster.bootstrap_servers, "list", "--hanging", "--topic", "t", "--topic", "nope")
 
-    assert (ended.code, ended.output, ended.errors) == (1, "", ["there is no topic 'nope'"])
+    assert (ended.code, ended.output, ended.errors) == (
+        1,
+        "",
+        ["topic 'nope' does not exist; create it with `aioproducer topic create nope`"],
+    )
 
 
 async def test_reader_that_has_gone_is_no_failure() -> None:

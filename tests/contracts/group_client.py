@@ -145,7 +145,7 @@ class GroupClient:
         return {"group_instance_id": self.instance_id} if version >= since else {}
 
 
-LINES: Sequence[object] = fake_and_real(["3.9.1", "4.3.1"])
+LINES: Sequence[object] = fake_and_real(["3.9.1", "4.4.0"])
 """The two coordinators of groups that Kafka has had, embedded and real."""
 
 

@@ -258,7 +258,7 @@ async def test_settings_have_types(broker_of_release: tuple[str, str], topic: st
 
 
 TYPES_OF_3 = {1: 6, 2: 3, 3: 8, 5: 15, 6: 1, 7: 3}
-TYPES_OF_4 = {1: 5, 2: 2, 3: 8, 5: 14, 6: 1, 7: 3}
+TYPES_OF_4 = {1: 6, 2: 2, 3: 9, 5: 16, 6: 1, 7: 3}
 
 BROKERS = {
     "advertised.listeners": (7, True),

@@ -181,7 +181,7 @@ async def test_error_of_a_topic_that_may_not_be_written_comes_at_once(broker: st
 # Whole transactions on every release, read by a consumer that is not ours
 
 
-BEFORE_V2 = {"3.9.1", "4.3.1-tv0"}
+BEFORE_V2 = {"3.9.1", "4.4.0-tv0"}
 
 
 async def committed(servers: str, topic: str) -> list[bytes]:

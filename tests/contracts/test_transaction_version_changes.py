@@ -80,7 +80,7 @@ async def finalized(client: RawClient) -> int:
 
 @pytest.fixture(scope="module")
 def kafka(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    yield from running_kafka("4.3.1", kafka_thread)
+    yield from running_kafka("4.4.0", kafka_thread)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def test_unnoticed_downgrade_in_the_middle_of_a_transaction(node: Node, ve
 async def test_downgrade_that_is_not_noticed_between_transactions(node: Node) -> None:
     """The first record is refused, and its abort waits until the level is what it was and the coordinator another.
 
-    Kafka 4.3.1 refuses InitProducerId too, to an id whose last transaction was V2, while V2 is not finalized.
+    Kafka 4.4.0 refuses InitProducerId too, to an id whose last transaction was V2, while V2 is not finalized.
     """
     await node.finalize(2)
     async with node.producer() as producer:

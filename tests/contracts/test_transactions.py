@@ -23,7 +23,7 @@ from tests.kafka_releases import FAKE, RELEASES, fake_and_real, version_of_relea
 COMMITTED, ALL = 1, 0
 PRODUCE_OF_V1 = 11  # its highest version before transactions of version 2
 
-WITH_V2 = pytest.mark.parametrize("broker_of_release", fake_and_real(["4.3.1"]), indirect=True)
+WITH_V2 = pytest.mark.parametrize("broker_of_release", fake_and_real(["4.4.0"]), indirect=True)
 """Where transactions of version 2 are finalized."""
 
 
@@ -35,7 +35,7 @@ class Line(NamedTuple):
     @property
     def has_v2(self) -> bool:
         """Whether transactions of version 2 are finalized."""
-        return self.release == "4.3.1"
+        return self.release == "4.4.0"
 
     def producer(self) -> TransactionalClient:
         return TransactionalClient(self.client, f"id-{secrets.token_hex(6)}")
@@ -96,7 +96,7 @@ async def test_version_1_refuses_a_partition_that_was_not_added(line: Line) -> N
     assert errors == [48, 48, 120]
 
 
-@pytest.mark.parametrize("broker_of_release", fake_and_real(["4.3.1", "4.3.1-tv0"]), indirect=True)
+@pytest.mark.parametrize("broker_of_release", fake_and_real(["4.4.0", "4.4.0-tv0"]), indirect=True)
 async def test_version_2_adds_partitions_by_produce(line: Line) -> None:
     """EndTxn 5 returns the next epoch; if it is not finalized, 35 UNSUPPORTED_VERSION. Kafka 3.9 has no version 2."""
     producer = await line.started()
@@ -379,7 +379,7 @@ def forgetful_release(
 async def forgetful(forgetful_release: tuple[str, str | None]) -> AsyncIterator[tuple[bool, str]]:
     """Return whether transactions are V2, and the address of a broker whose transactional ids expire soon."""
     release, servers = forgetful_release
-    is_v2 = release == "4.3.1"
+    is_v2 = release == "4.4.0"
     if servers is not None:
         yield is_v2, servers
         return

@@ -42,7 +42,9 @@ ELSEWHERE = {
     *("PROMETHEUS_MULTIPROC_DIR", "PYTHON_CONFIGURE_OPTS", "PYTHON_DATA_SOURCE_ERROR"),  # variables, Spark's errors
     *("app.test_client()", "graceful_timeout", "transaction.on_commit", "worker_shutdown"),  # servers and frameworks
     *("TimeoutStopSec", "stop_grace_period"),  # of systemd and Docker
-    *("Class.member", "sasl_kerberos_"),  # patterns
+    *("KafkaUser", "OTEL_SEMCONV_STABILITY_OPT_IN"),  # of Strimzi and OpenTelemetry
+    *("messaging.message.conversation_id", "messaging.message.envelope.size"),  # OpenTelemetry's, not set here
+    *("Class.member", "sasl_kerberos_", "_avg", "_max"),  # patterns
 }
 """Names of other projects, whose code is not here."""
 

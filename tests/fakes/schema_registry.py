@@ -8,6 +8,8 @@ from typing import Self, TypeAlias
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
+from aioproducer.integrations.schema_registry import Schema, SchemaId
+
 Body: TypeAlias = dict[str, object]
 Answer: TypeAlias = tuple[int, object]
 
@@ -107,3 +109,22 @@ def _kept(body: Body) -> Body:
     if body.get("schemaType", "AVRO") != "AVRO":
         kept["schemaType"] = body["schemaType"]
     return kept
+
+
+class KnownSchemas:
+    """A registry in memory, with the two methods alone.
+
+    Args:
+        number: the id of every schema.
+        latest: the schema under that id; None if it keeps none.
+    """
+
+    def __init__(self, number: int = 1, latest: Schema | None = None, guid: str | None = None) -> None:
+        self._id = SchemaId(number, guid)
+        self._latest = latest
+
+    async def schema_id(self, *_: object, **__: object) -> SchemaId:
+        return self._id
+
+    async def schema(self, _number: int) -> Schema | None:
+        return self._latest

@@ -19,11 +19,11 @@ class Release(TypedDict):
 
 
 V1_RELEASE = Release(profile="3.9.1", transaction_version=0)
-V1_OF_4 = Release(profile="4.3.1", transaction_version=0)
-V2_RELEASE = Release(profile="4.3.1", transaction_version=2)
+V1_OF_4 = Release(profile="4.4.0", transaction_version=0)
+V2_RELEASE = Release(profile="4.4.0", transaction_version=2)
 
 on_every_release = pytest.mark.parametrize(
-    "release", [V1_RELEASE, V1_OF_4, V2_RELEASE], ids=["3.9.1", "4.3.1 with V1", "4.3.1"]
+    "release", [V1_RELEASE, V1_OF_4, V2_RELEASE], ids=["3.9.1", "4.4.0 with V1", "4.4.0"]
 )
 
 
@@ -32,7 +32,7 @@ def in_virtual_time_on_every_release(story: Callable[..., Coroutine[object, obje
     return on_every_release(in_virtual_time(story))
 
 
-on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.3.1 with V1"])
+on_v1 = pytest.mark.parametrize("release", [V1_RELEASE, V1_OF_4], ids=["3.9.1", "4.4.0 with V1"])
 
 on_old_releases = pytest.mark.parametrize(
     "release",

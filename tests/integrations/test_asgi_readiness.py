@@ -136,3 +136,25 @@ async def test_probes_ask_brokers_seldom_and_not_under_load() -> None:
             await probe.ask()
             await asyncio.sleep(0.1)
         assert requests() - before == sent
+
+
+@in_virtual_time
+async def test_health_says_what_readiness_says() -> None:
+    """Outside a web framework, too."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster:
+        producer = Producer(cluster.bootstrap_servers, request_timeout_ms=2_000, delivery_timeout_ms=9_000)
+        before = producer.health()
+        async with producer:
+            running = producer.health()
+            cluster.faults.stall(EVERYTHING)
+            await asyncio.sleep(1)  # virtual; the first look asks
+            producer.health()
+            await asyncio.sleep(3)
+            silent = producer.health()
+            await producer.close(0)
+        after = producer.health()
+
+    assert (before.is_ready, running.is_ready, silent.is_ready, after.is_ready) == (False, True, False, False)
+    assert running.reason == ""
+    assert silent.reason.startswith("no broker ")
+    assert all(each.reason for each in (before, silent, after))

@@ -71,6 +71,18 @@ async def test_run_copies_once(three: FakeCluster) -> None:
     await assert_copied_once(servers, TOTAL)
 
 
+async def test_loop_waits_for_topics_that_match_a_pattern(one: FakeCluster) -> None:
+    """They come with its next metadata: right after `subscribe` the consumer has no topics."""
+    servers = one.bootstrap_servers
+    async with consuming(servers, "input") as consumer, transacting(servers, "copy") as producer:
+        consumer.unsubscribe()
+        consumer.subscribe(pattern="^inp.*")
+        async with exactly_once(consumer, producer) as batches:
+            await copy_until_processed(batches, servers, FEW)
+
+    await assert_copied_once(servers, FEW)
+
+
 async def raise_in_the_body(batches: ExactlyOnce) -> None:
     async for records, txn in batches:
         await copy(records, txn)

@@ -14,7 +14,7 @@ from tests.kafka_releases import RELEASES, fake_and_real
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.timing]
 
-ONE_FAKE_AND_REAL = [*fake_and_real(["4.3.1"])[:1], *fake_and_real()[len(RELEASES) :]]
+ONE_FAKE_AND_REAL = [*fake_and_real(["4.4.0"])[:1], *fake_and_real()[len(RELEASES) :]]
 MEMBERS = ("range dynamic", "range static", "roundrobin static", "sticky dynamic")
 """Assignors and kinds of membership: all on the embedded cluster, and on each real broker one."""
 

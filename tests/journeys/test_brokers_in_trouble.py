@@ -132,7 +132,7 @@ def other_node(cluster: FakeCluster, partition: int) -> int:
     return cluster.leader_of("orders", partition) % 3 + 1
 
 
-@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@pytest.mark.parametrize("profile", ["4.4.0", "3.9.1"])
 @in_virtual_time
 async def test_records_follow_the_leader_in_order(profile: str) -> None:
     made = FakeCluster(3, topics={"orders": 1}, profile=profile)

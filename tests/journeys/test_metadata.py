@@ -267,7 +267,7 @@ async def test_forgotten_topic_is_asked_for_when_used_again() -> None:
         assert metadata.offset == 1
 
 
-@pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
+@pytest.mark.parametrize("profile", ["4.4.0", "2.4"])
 @in_virtual_time
 async def test_topic_recreated_smaller_while_forgotten_takes_all_keys(profile: str) -> None:
     """Keys of removed partitions go to others, or nothing with such a key would ever be delivered."""

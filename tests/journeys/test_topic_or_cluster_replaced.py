@@ -28,7 +28,7 @@ from tests.produced import values
 
 
 @pytest.mark.parametrize("keeps", ["CreateTime", "LogAppendTime"])
-@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@pytest.mark.parametrize("profile", ["4.4.0", "3.9.1"])
 @in_virtual_time
 async def test_records_go_on_after_their_topic_was_recreated(profile: str, keeps: str) -> None:
     """With and without topic ids: offset 0 of the new log is not taken for that of the old one."""
@@ -47,7 +47,7 @@ async def test_records_go_on_after_their_topic_was_recreated(profile: str, keeps
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("profile", ["4.3.1", "2.4"])
+@pytest.mark.parametrize("profile", ["4.4.0", "2.4"])
 @in_virtual_time
 async def test_records_of_removed_partitions_fail_and_keys_move(profile: str, nodes: int) -> None:
     async with producing(
@@ -130,7 +130,7 @@ async def test_transaction_whose_records_are_gone_is_not_committed(release: Rele
         await one_more(producer, cluster)
 
 
-@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@pytest.mark.parametrize("profile", ["4.4.0", "3.9.1"])
 @in_virtual_time
 async def test_old_answer_names_no_leader_of_the_new_topic(profile: str) -> None:
     """The topic is deleted and created again between two Metadata responses: its epochs start again."""
@@ -205,7 +205,7 @@ async def another_in_place_of(cluster: FakeCluster, profile: str) -> AsyncIterat
         yield other
 
 
-@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
+@pytest.mark.parametrize("profile", ["4.4.0", "3.9.1", "2.4"])
 @in_virtual_time
 async def test_same_producer_id_from_two_clusters_loses_no_record(profile: str) -> None:
     """Under one id a broker takes the records of either for duplicates of the other's, or refuses them."""
@@ -224,7 +224,7 @@ async def test_same_producer_id_from_two_clusters_loses_no_record(profile: str) 
             assert sorted(values(there, "orders")) == [b"other's"] * 10 + [b"there"] * 3
 
 
-@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@pytest.mark.parametrize("profile", ["4.4.0", "3.9.1"])
 @in_virtual_time
 async def test_transaction_of_another_cluster_is_not_committed(profile: str) -> None:
     """Half of it would be missing; and the other cluster does not know whether the producer was fenced."""
@@ -246,7 +246,7 @@ async def test_transaction_of_another_cluster_is_not_committed(profile: str) -> 
             assert [record.value for record in there.committed_records("orders", 0)] == [b"whole"]
 
 
-@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1", "2.4"])
+@pytest.mark.parametrize("profile", ["4.4.0", "3.9.1", "2.4"])
 @in_virtual_time
 async def test_one_id_in_both_clusters_commits_no_foreign_record(profile: str) -> None:
     """The other producer's transaction would be committed with a record of this one in it."""
@@ -269,7 +269,7 @@ async def test_one_id_in_both_clusters_commits_no_foreign_record(profile: str) -
 @in_virtual_time
 async def test_transactions_use_the_features_of_the_new_cluster() -> None:
     """Each cluster numbers its features by itself: a lower epoch must not count as old."""
-    async with first_cluster("4.3.1") as here:
+    async with first_cluster("4.4.0") as here:
         for level in (0, 2):
             here.finalize_transaction_version(level)
         producer = Producer(here.bootstrap_servers, **TRANSACTIONAL)
@@ -283,7 +283,7 @@ async def test_transactions_use_the_features_of_the_new_cluster() -> None:
             assert [record.value for record in there.committed_records("orders", 0)] == [b"there"]
 
 
-@pytest.mark.parametrize("profile", ["4.3.1", "3.9.1"])
+@pytest.mark.parametrize("profile", ["4.4.0", "3.9.1"])
 @in_virtual_time
 async def test_idle_transactional_producer_fails_in_another_cluster(profile: str) -> None:
     """The producer may have been fenced in the first cluster, whose records the other may have by replication."""

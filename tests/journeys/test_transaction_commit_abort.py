@@ -147,7 +147,7 @@ async def test_requests_have_versions_of_the_protocol() -> None:
             seen = {request.api.name: request.version for request in cluster.requests}
             versions[release["profile"]] = (seen["PRODUCE"] >= 12, seen["END_TXN"] >= 5)
 
-    assert versions == {"3.9.1": (False, False), "4.3.1": (True, True)}
+    assert versions == {"3.9.1": (False, False), "4.4.0": (True, True)}
 
 
 @in_virtual_time_on_every_release

@@ -54,7 +54,7 @@ on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_tra
 
 
 def on_each_that_asks(*rows: Where) -> pytest.MarkDecorator:
-    names = {"3.9.1": V1_RELEASE, "4.3.1 with V1": V1_OF_4, "4.3.1": V2_RELEASE}
+    names = {"3.9.1": V1_RELEASE, "4.4.0 with V1": V1_OF_4, "4.4.0": V2_RELEASE}
     pairs = [
         pytest.param(release, where, id=f"{name}-{where.api.name if where.api is not None else 'any'}")
         for name, release in names.items()

@@ -24,7 +24,7 @@ def outcome_of(delivery: Delivery, kind: type[KafkaError]) -> Outcome | None:
     return error.outcome
 
 
-@pytest.mark.parametrize("release", ["3.9.1", "4.3.1"])
+@pytest.mark.parametrize("release", ["3.9.1", "4.4.0"])
 async def test_log_holds_what_the_outcomes_say(  # noqa: PLR0915  # one story
     request: pytest.FixtureRequest, topic: str, release: str
 ) -> None:
@@ -71,8 +71,8 @@ def codecs(kafka: KafkaCluster, topic: str) -> set[int]:
     return found
 
 
-async def test_each_topic_is_stored_in_its_codec_and_read(kafka_431: KafkaCluster, topic: str) -> None:
-    async with Producer(kafka_431.bootstrap_servers, compression_type="gzip") as producer:
+async def test_each_topic_is_stored_in_its_codec_and_read(kafka_440: KafkaCluster, topic: str) -> None:
+    async with Producer(kafka_440.bootstrap_servers, compression_type="gzip") as producer:
         for codec in CODECS:
             typed = producer.topic(f"{topic}-{codec}", value=bytes, compression_type=codec, linger_ms=50)  # type: ignore[call-overload]
             for value in CODEC_VALUES:
@@ -81,13 +81,13 @@ async def test_each_topic_is_stored_in_its_codec_and_read(kafka_431: KafkaCluste
         await producer.flush()
 
     for codec, number in {**CODECS, "other": CODECS["gzip"]}.items():
-        assert codecs(kafka_431, f"{topic}-{codec}") == {number}
+        assert codecs(kafka_440, f"{topic}-{codec}") == {number}
     for codec in CODECS:
-        found = await asyncio.to_thread(read, kafka_431.bootstrap_servers, f"{topic}-{codec}", "read_committed")
+        found = await asyncio.to_thread(read, kafka_440.bootstrap_servers, f"{topic}-{codec}", "read_committed")
         assert found == CODEC_VALUES
 
 
-TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.3.1": (True, "org.apache.kafka.tools.DumpLogSegments")}
+TOOLS = {"3.9.1": (False, "kafka.tools.DumpLogSegments"), "4.4.0": (True, "org.apache.kafka.tools.DumpLogSegments")}
 """Whether it is among the tools' jars, and its name."""
 
 Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]

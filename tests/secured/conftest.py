@@ -27,9 +27,9 @@ def secured_391(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def secured_431(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """Kafka 4.3.1, likewise."""
-    yield from running_secured("4.3.1", kafka_thread, SECURITY)
+def secured_440(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """Kafka 4.4.0, likewise."""
+    yield from running_secured("4.4.0", kafka_thread, SECURITY)
 
 
 @pytest.fixture(scope="session")
@@ -39,19 +39,19 @@ def sessions_391(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def sessions_431(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """Kafka 4.3.1, likewise."""
-    yield from running_secured("4.3.1", kafka_thread, SHORT_SESSIONS)
+def sessions_440(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
+    """Kafka 4.4.0, likewise."""
+    yield from running_secured("4.4.0", kafka_thread, SHORT_SESSIONS)
 
 
-@pytest.fixture(params=["3.9.1", "4.3.1"])
+@pytest.fixture(params=["3.9.1", "4.4.0"])
 def kafka_with_sessions(request: pytest.FixtureRequest) -> KafkaCluster:
     """Each of the brokers with sessions of three seconds in turn; mark the test `kafka`."""
     kafka: KafkaCluster = request.getfixturevalue(f"sessions_{request.param.replace('.', '')}")
     return kafka
 
 
-@pytest.fixture(params=["3.9.1", "4.3.1"])
+@pytest.fixture(params=["3.9.1", "4.4.0"])
 def secured_kafka(request: pytest.FixtureRequest) -> KafkaCluster:
     """Each of the secured real brokers in turn; mark the test `kafka`."""
     kafka: KafkaCluster = request.getfixturevalue(f"secured_{request.param.replace('.', '')}")
@@ -60,8 +60,8 @@ def secured_kafka(request: pytest.FixtureRequest) -> KafkaCluster:
 
 @pytest.fixture(
     params=[
-        *(("fake", version) for version in ("3.9.1", "4.3.1")),
-        *(pytest.param(("real", version), marks=pytest.mark.kafka) for version in ("3.9.1", "4.3.1")),
+        *(("fake", version) for version in ("3.9.1", "4.4.0")),
+        *(pytest.param(("real", version), marks=pytest.mark.kafka) for version in ("3.9.1", "4.4.0")),
     ],
     ids=lambda kind: "-".join(kind) if isinstance(kind, tuple) else None,
 )
@@ -115,13 +115,13 @@ def kerberos_391(kafka_thread: ThreadPoolExecutor, realm: Kdc) -> Iterator[Kafka
 
 
 @pytest.fixture(scope="session")
-def kerberos_431(kafka_thread: ThreadPoolExecutor, realm: Kdc) -> Iterator[KafkaCluster]:
-    """Kafka 4.3.1, likewise."""
+def kerberos_440(kafka_thread: ThreadPoolExecutor, realm: Kdc) -> Iterator[KafkaCluster]:
+    """Kafka 4.4.0, likewise."""
     security = ClusterSecurity(mechanisms=("GSSAPI",), listeners=LISTENERS, session_lifetime_ms=3000, kdc=realm)
-    yield from running_secured("4.3.1", kafka_thread, security)
+    yield from running_secured("4.4.0", kafka_thread, security)
 
 
-@pytest.fixture(params=["3.9.1", "4.3.1"])
+@pytest.fixture(params=["3.9.1", "4.4.0"])
 def kerberos_kafka(request: pytest.FixtureRequest, kdc: Kdc) -> KafkaCluster:
     """Each of the brokers that take tickets in turn; mark the test `kafka`."""
     assert kdc is not None

@@ -196,7 +196,7 @@ BAD: dict[str, tuple[Callable[[], Certificate], str]] = {
     "for clients": (lambda: AUTHORITY.issue(usage=("client",)), "the cluster needs one with serverAuth"),
 }
 """What is wrong with a broker's certificate, how it is made, and what the error says."""
-KINDS = ["fake", *(pytest.param(version, marks=pytest.mark.kafka) for version in ("3.9.1", "4.3.1"))]
+KINDS = ["fake", *(pytest.param(version, marks=pytest.mark.kafka) for version in ("3.9.1", "4.4.0"))]
 
 
 def cluster_of(kind: str, certificate: Certificate) -> Place:

@@ -18,7 +18,7 @@ from tests.cli.commands import run
 from tests.fakes.wrong_servers import dead_port
 from tests.secured.ways import Place
 
-PLACES = [("fake", "4.3.1"), pytest.param(("real", "4.3.1"), marks=pytest.mark.kafka)]
+PLACES = [("fake", "4.4.0"), pytest.param(("real", "4.4.0"), marks=pytest.mark.kafka)]
 
 
 @pytest.mark.slow

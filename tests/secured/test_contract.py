@@ -25,8 +25,8 @@ from tests.secured.raw_client import (
 )
 from tests.secured.ways import SHORT_SESSIONS
 
-FAKES = [("fake", version) for version in ("3.9.1", "4.3.1")]
-REALS = [("real", version) for version in ("3.9.1", "4.3.1")]
+FAKES = [("fake", version) for version in ("3.9.1", "4.4.0")]
+REALS = [("real", version) for version in ("3.9.1", "4.4.0")]
 
 
 class Connect(Protocol):

@@ -58,14 +58,14 @@ async def test_record_is_delivered_with_a_ticket_cache(
     await deliver(kerberos_options(kerberos_kafka, WITHOUT_KEYTAB))
 
 
-async def test_canonical_name_is_that_of_the_ticket(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+async def test_canonical_name_is_that_of_the_ticket(kerberos_440: KafkaCluster, kdc: Kdc) -> None:
     assert kdc is not None
-    by_address = {"bootstrap_servers": kerberos_431.secured_servers("SASL_PLAINTEXT").replace("localhost", "127.0.0.1")}
+    by_address = {"bootstrap_servers": kerberos_440.secured_servers("SASL_PLAINTEXT").replace("localhost", "127.0.0.1")}
     with pytest.raises(TicketError, match=r"does not know kafka/127\.0\.0\.1"):
-        await deliver(kerberos_options(kerberos_431, by_address))
+        await deliver(kerberos_options(kerberos_440, by_address))
 
     canonical = {"client_dns_lookup": "resolve_canonical_bootstrap_servers_only"}
-    await deliver(kerberos_options(kerberos_431, by_address | canonical))
+    await deliver(kerberos_options(kerberos_440, by_address | canonical))
 
 
 async def test_file_of_a_java_client_is_taken_as_it_is(kerberos_kafka: KafkaCluster, tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ async def test_file_of_a_java_client_is_taken_as_it_is(kerberos_kafka: KafkaClus
     assert result.offset >= 0
 
 
-async def test_commands_take_the_file_of_a_java_client(kerberos_431: KafkaCluster, kdc: Kdc, tmp_path: Path) -> None:
+async def test_commands_take_the_file_of_a_java_client(kerberos_440: KafkaCluster, kdc: Kdc, tmp_path: Path) -> None:
     assert kdc is not None
     file = tmp_path / "client.properties"
-    properties = kerberos_431.client_properties("SASL_PLAINTEXT", "GSSAPI")
+    properties = kerberos_440.client_properties("SASL_PLAINTEXT", "GSSAPI")
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), "utf-8")
     command = [sys.executable, "-m", "aioproducer", "diagnose", "--config", str(file), "--timeout", "30"]
     program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -104,10 +104,10 @@ async def test_ticket_cache_comes_before_the_keytab_in_a_jaas_text(
     await deliver(kerberos_options(kerberos_kafka, {**WITHOUT_KEYTAB, **of_text}))
 
 
-async def test_diagnose_shows_the_ticket_or_why_there_is_none(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+async def test_diagnose_shows_the_ticket_or_why_there_is_none(kerberos_440: KafkaCluster, kdc: Kdc) -> None:
     assert kdc is not None
-    right = await steps_of(kerberos_options(kerberos_431))
-    wrong = await steps_of(kerberos_options(kerberos_431, WITHOUT_KEYTAB))
+    right = await steps_of(kerberos_options(kerberos_440))
+    wrong = await steps_of(kerberos_options(kerberos_440, WITHOUT_KEYTAB))
 
     assert names(right) == "tcp versions mechanisms ticket login metadata"
     assert names(wrong) == "tcp versions mechanisms ticket!"
@@ -119,12 +119,12 @@ async def test_diagnose_shows_the_ticket_or_why_there_is_none(kerberos_431: Kafk
 
 
 async def test_aiokafkas_arguments_take_the_ticket_cache(
-    kerberos_431: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kerberos_440: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kdc.kinit("alice", tmp_path / "tickets")
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
     producer = AIOKafkaProducer(
-        bootstrap_servers=kerberos_431.secured_servers("SASL_PLAINTEXT"),
+        bootstrap_servers=kerberos_440.secured_servers("SASL_PLAINTEXT"),
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="GSSAPI",
     )
@@ -133,11 +133,11 @@ async def test_aiokafkas_arguments_take_the_ticket_cache(
 
 
 async def test_commands_that_read_take_the_ticket_cache_too(
-    kerberos_431: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kerberos_440: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kdc.kinit("alice", tmp_path / "tickets")
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
-    config = config_of(kerberos_options(kerberos_431, WITHOUT_KEYTAB))
+    config = config_of(kerberos_options(kerberos_440, WITHOUT_KEYTAB))
     check_readable(config)
     consumer = AIOKafkaConsumer(bootstrap_servers=list(config.bootstrap_servers), **await aiokafka_security(config))
     await consumer.start()
@@ -147,9 +147,9 @@ async def test_commands_that_read_take_the_ticket_cache_too(
     assert isinstance(topics, set)
 
 
-async def test_commands_that_read_refuse_a_keytab(kerberos_431: KafkaCluster) -> None:
+async def test_commands_that_read_refuse_a_keytab(kerberos_440: KafkaCluster) -> None:
     with pytest.raises(ConfigurationError, match="run kinit, and leave out sasl_kerberos_keytab"):
-        await aiokafka_security(config_of(kerberos_options(kerberos_431)))
+        await aiokafka_security(config_of(kerberos_options(kerberos_440)))
 
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "connect_to_a_secured_cluster.md"
@@ -161,17 +161,17 @@ BLOCK = re.compile(r"^```(python|properties)\n(.*?)^```", re.DOTALL | re.MULTILI
 
 
 async def test_blocks_of_the_documentation_run(
-    kerberos_431: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kerberos_440: KafkaCluster, kdc: Kdc, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keytab = kdc.add("billing")
     kdc.kinit("billing", tmp_path / "tickets")
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
     here = {
-        "kafka-1.example.com:9093": kerberos_431.secured_servers("SASL_SSL"),
+        "kafka-1.example.com:9093": kerberos_440.secured_servers("SASL_SSL"),
         "/etc/security/billing.keytab": str(keytab),
         "EXAMPLE.COM": kdc.realm,
     }
-    truststore = kerberos_431.client_options("SASL_SSL", "GSSAPI")["ssl_truststore_location"]
+    truststore = kerberos_440.client_options("SASL_SSL", "GSSAPI")["ssl_truststore_location"]
     blocks = [(kind, text) for kind, text in BLOCK.findall(PAGE.read_text("utf-8")) if re.search("GSSAPI|Krb5", text)]
     for kind, block in blocks:
         text = functools.reduce(lambda text, pair: text.replace(*pair), here.items(), block)
@@ -188,11 +188,11 @@ async def test_blocks_of_the_documentation_run(
 
 
 @pytest.mark.timing
-async def test_sessions_are_renewed_on_the_same_connection(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+async def test_sessions_are_renewed_on_the_same_connection(kerberos_440: KafkaCluster, kdc: Kdc) -> None:
     """The tickets end before each session does, so that each renewal fetches one from the keytab."""
     keytab = kdc.add("olivia", max_life="2s")
     brief = {"sasl_kerberos_keytab": keytab, "sasl_kerberos_principal": "olivia"}
-    async with kerberos_producer(kerberos_options(kerberos_431, brief)) as producer:
+    async with kerberos_producer(kerberos_options(kerberos_440, brief)) as producer:
         await producer.send("kerberos", b"first")
         before = producer.statistics()
         while producer.statistics().reauthentications < 2:
@@ -249,7 +249,7 @@ async def check_transactions(producer: Producer, rotation: Rotation) -> None:
 
 
 async def test_nothing_is_lost_while_kdc_and_tickets_change(
-    kerberos_391: KafkaCluster, kerberos_431: KafkaCluster, *, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kerberos_391: KafkaCluster, kerberos_440: KafkaCluster, *, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "tickets"
     kdc.add("carol")
@@ -258,7 +258,7 @@ async def test_nothing_is_lost_while_kdc_and_tickets_change(
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
     dave: dict[str, object] = {"sasl_kerberos_keytab": kdc.keytab("dave"), "sasl_kerberos_principal": "dave"}
     plain, transactional = list[tuple[Producer, str]](), list[Producer]()
-    for kafka in (kerberos_391, kerberos_431):
+    for kafka in (kerberos_391, kerberos_440):
         plain += [
             (kerberos_producer(kerberos_options(kafka, WITHOUT_KEYTAB)), "load-cache"),
             (kerberos_producer(kerberos_options(kafka, dave)), "load-keytab"),
@@ -419,9 +419,9 @@ async def test_wrong_set_up_is_the_error_of_start(
     await deliver(kerberos_options(kerberos_kafka))
 
 
-async def test_kdc_that_hangs_ends_at_the_set_up_time_out(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+async def test_kdc_that_hangs_ends_at_the_set_up_time_out(kerberos_440: KafkaCluster, kdc: Kdc) -> None:
     producer = kerberos_producer(
-        kerberos_options(kerberos_431), max_block_ms=1_000, socket_connection_setup_timeout_ms=300
+        kerberos_options(kerberos_440), max_block_ms=1_000, socket_connection_setup_timeout_ms=300
     )
     kdc.pause()
     try:
@@ -432,14 +432,14 @@ async def test_kdc_that_hangs_ends_at_the_set_up_time_out(kerberos_431: KafkaClu
         kdc.resume()
 
     assert "no KDC of the realm has given a ticket" in str(caught.value)
-    await deliver(kerberos_options(kerberos_431))
+    await deliver(kerberos_options(kerberos_440))
 
 
-async def test_failed_starts_leave_no_task_and_no_thread(kerberos_431: KafkaCluster, kdc: Kdc) -> None:
+async def test_failed_starts_leave_no_task_and_no_thread(kerberos_440: KafkaCluster, kdc: Kdc) -> None:
     assert kdc is not None
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
     for _ in range(20):
-        producer = kerberos_producer(kerberos_options(kerberos_431, WITHOUT_KEYTAB))
+        producer = kerberos_producer(kerberos_options(kerberos_440, WITHOUT_KEYTAB))
         with pytest.raises(TicketError):
             await producer.start()
         await producer.close()
@@ -447,7 +447,7 @@ async def test_failed_starts_leave_no_task_and_no_thread(kerberos_431: KafkaClus
     kdc.pause()
     try:
         for _ in range(5):  # cancelled while a ticket is asked for; threads end with the library's own time-out
-            producer = kerberos_producer(kerberos_options(kerberos_431))
+            producer = kerberos_producer(kerberos_options(kerberos_440))
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(producer.start(), 0.2)
             await producer.close()

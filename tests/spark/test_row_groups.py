@@ -1,8 +1,6 @@
 """Rows of Parquet files as records, without Spark."""
 
-import json
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,33 +9,7 @@ import pytest
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._record_parts import RowShape
-from aioproducer.spark._row_groups import find_splits, json_objects, rows_of_splits, shaped
-
-MOMENT = datetime(2026, 11, 26, 5, 6, 7, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    "column, texts",
-    [
-        (pa.array([1, None]), ['{"x":1}', "{}"]),
-        (pa.array(['a"b\\c', "é\n"]), ['{"x":"a\\"b\\\\c"}', '{"x":"é\\n"}']),
-        (pa.array([1.5, float("nan"), float("-inf")]), ['{"x":1.5}', '{"x":"NaN"}', '{"x":"-Infinity"}']),
-        (pa.array([b"\x00\xff"]), ['{"x":"AP8="}']),
-        (pa.array([MOMENT], pa.timestamp("s", "America/New_York")), ['{"x":"2026-11-26T05:06:07Z"}']),
-        (pa.array([date(2026, 1, 2)]), ['{"x":"2026-01-02"}']),
-        (pa.array([Decimal("1.20"), None]), ['{"x":1.20}', "{}"]),
-        (pa.array([True, False]), ['{"x":true}', '{"x":false}']),
-        (pa.array([[1, 2], None]), ['{"x":[1,2]}', "{}"]),
-        (pa.array([{"y": 1.0, "z": None}]), ['{"x":{"y":1.0}}']),
-        (pa.array(["p", None, "p"]).dictionary_encode(), ['{"x":"p"}', "{}", '{"x":"p"}']),
-    ],
-)
-def test_json_of_each_type(column: pa.Array, texts: list[str]) -> None:
-    """Without nulls, and valid as JSON."""
-    found = [value.decode() for value in json_objects(pa.record_batch({"x": column})).to_pylist()]
-
-    assert found == texts
-    assert all(isinstance(json.loads(text), dict) for text in found)
+from aioproducer.spark._row_groups import find_splits, records_of, rows_of_splits, shaped
 
 
 def test_other_types_become_text() -> None:
@@ -68,3 +40,27 @@ def test_nested_column_is_refused_but_by_json(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"--value value is list.*--json can send"):
         find_splits([file], RowShape(None, "value"))
     assert find_splits([file], RowShape(None, None))[0].rows == 1
+
+
+@pytest.mark.parametrize("as_int96", [True, False])
+def test_int96_times_are_instants(tmp_path: Path, *, as_int96: bool) -> None:
+    """Spark writes such by default; anywhere in a column, and far from 1970. Other times without a zone are local."""
+    file, before = str(tmp_path / "a.parquet"), datetime(1600, 1, 2, 3, 4, 5, 6000)  # noqa: DTZ001  # as Arrow reads it
+    nested = pa.map_(pa.string(), pa.list_(pa.struct([("n", pa.int32()), ("t", pa.timestamp("us"))])))
+    table = pa.table(
+        {
+            "before": pa.array([7]),
+            "at": pa.array([before], pa.timestamp("us")),
+            "in": pa.array([[("k", [{"n": 1, "t": before}])]], nested),
+        }
+    )
+    pq.write_table(table, file, use_deprecated_int96_timestamps=as_int96)
+    zone = "Z" if as_int96 else ""
+    [objects] = records_of(file, 0, RowShape(None, None))
+    [texts] = records_of(file, 0, RowShape("before", "at"))
+
+    at = f'"1600-01-02T03:04:05.006{zone}"'
+    assert objects.column("value").to_pylist() == [
+        f'{{"before":7,"at":{at},"in":{{"k":[{{"n":1,"t":{at}}}]}}}}'.encode()
+    ]
+    assert texts.to_pydict() == {"key": ["7"], "value": ["1600-01-02 03:04:05.006"]}

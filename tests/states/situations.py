@@ -38,6 +38,7 @@ CALLS: Mapping[str, Callable[[Producer], object]] = MappingProxyType(
         "statistics()": lambda producer: producer.statistics(),
         "metrics()": lambda producer: producer.metrics(),
         "explain()": lambda producer: producer.explain(),
+        "health()": lambda producer: producer.health(),
         "repr()": repr,
         "config": lambda producer: producer.config,
     }

@@ -1,10 +1,11 @@
-"""The classes of `kio`, which is generated from Kafka's own schemas."""
+"""The classes of `kio`, which is generated from Kafka's own schemas, and ours of what it does not have yet."""
 
 import io
 from importlib import import_module
 from typing import Any
 
 from aioproducer.testing import ApiKey
+from aioproducer.testing.fake_broker.wire.messages import message_class
 
 
 def module_of(message: str, version: int, kind: str) -> Any:
@@ -13,8 +14,7 @@ def module_of(message: str, version: int, kind: str) -> Any:
 
 
 def schema(api: ApiKey, version: int, kind: str):  # noqa: ANN201 - one of kio's classes
-    name = "".join(part.capitalize() for part in api.schema_name.split("_")) + kind.capitalize()
-    return getattr(module_of(api.schema_name, version, kind), name)
+    return message_class(api, version, kind)
 
 
 def written(entity: Any) -> bytes:

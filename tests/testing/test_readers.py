@@ -15,7 +15,7 @@ from aioproducer.testing.kafka.cache import kafka_jars
 VALUES = [b"value-%d" % number for number in range(60)]
 HEADERS = [("h", b"\x00\xff"), ("n", None), ("h", b"2")]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-PROFILES = ["4.3.1", "3.9.1", "2.8", "2.4", "2.1"]
+PROFILES = ["4.4.0", "3.9.1", "2.8", "2.4", "2.1"]
 
 
 def write(bootstrap_servers: str, *, codec: str = "none") -> None:
@@ -97,7 +97,7 @@ async def test_every_profile_is_read_by_confluent_and_aiokafka(profile: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("profile", ["4.3.1", "2.1"])
+@pytest.mark.parametrize("profile", ["4.4.0", "2.1"])
 async def test_kafka_python_reads(profile: str) -> None:
     async with FakeCluster(2, topics={"t": 2}, profile=profile) as cluster:
         await asyncio.to_thread(write, cluster.bootstrap_servers)
@@ -144,7 +144,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+@pytest.mark.parametrize("version", ["3.9.1", "4.4.0"])
 async def test_java_reads(version: str) -> None:
     try:
         jars = await kafka_jars(version)

@@ -6,6 +6,7 @@ from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBat
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._transactions.identity import TransactionalIdentity, identity_of
 from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer.cluster import Node
 from aioproducer.errors import BrokerError, ProducerFencedError, UnsupportedVersionError
 from aioproducer.records import ConsumerGroupMetadata, TopicPartition
 from tests.fakes.core_parts import CoreParts
@@ -406,7 +407,7 @@ def test_describe_is_repeated_at_a_new_coordinator() -> None:
 
     request = scene.ask()
 
-    assert (request.api.name, scene.manager.node_of(request)) == ("DescribeTransactions", 2)
+    assert (request.api.name, scene.manager.node_of(request)) == ("DescribeTransactions", Node(2, "h", 9092))
 
 
 @on_both()

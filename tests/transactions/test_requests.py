@@ -7,6 +7,7 @@ from aioproducer._protocol.transaction_messages import CoordinatorResponse
 from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import TRANSACTIONS_PER_LATE_ONE
 from aioproducer._transactions.requests import OffsetsToSend
+from aioproducer.cluster import Node
 from aioproducer.errors import (
     BrokerError,
     KafkaError,
@@ -37,7 +38,7 @@ def test_identity_comes_from_the_coordinator() -> None:
     asking = scene.manager.next_request(scene.now)
 
     assert asking is not None
-    assert (asking.api.name, scene.manager.node_of(asking)) == ("InitProducerId", 4)
+    assert (asking.api.name, scene.manager.node_of(asking)) == ("InitProducerId", Node(4, "h", 9092))
     assert scene.manager.next_request(scene.now) is None  # one at a time
     scene.answer(asking)
     assert (scene.manager.state, scene.identity.producer_id) == (State.READY, 77)

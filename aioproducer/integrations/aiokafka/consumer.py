@@ -81,7 +81,7 @@ class Membership:
 
 
 async def membership_of(consumer: AIOKafkaConsumer) -> Membership:
-    """Return the consumer's assignment; waits while it has none.
+    """Return the consumer's assignment; waits while it has none, or no topic that matches its pattern.
 
     Raises:
         IllegalStateError: it is subscribed to nothing, or does not work any more.
@@ -91,8 +91,10 @@ async def membership_of(consumer: AIOKafkaConsumer) -> Membership:
         check_at_work(consumer)
         subscriptions = consumer._subscription  # noqa: SLF001  # no public name: see above
         if subscriptions.subscription is None:
-            raise IllegalStateError("the consumer has no topics: subscribe it before")
-        if not subscriptions.reassignment_in_progress:
+            if subscriptions.subscribed_pattern is None:
+                raise IllegalStateError("the consumer has no topics: subscribe it before")
+            # Subscribed by a pattern: aiokafka looks for matching topics in its next metadata.
+        elif not subscriptions.reassignment_in_progress:
             try:
                 return Membership(consumer)
             except IllegalStateError:

@@ -10,7 +10,6 @@ from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, c
 
 if TYPE_CHECKING:
     from aioproducer._producer.producer import Producer
-    from aioproducer._producer.producer_metrics import LiveView
     from aioproducer.blocking import BlockingProducer
 
 
@@ -47,27 +46,14 @@ async def _row_of(producer: Producer | BlockingProducer) -> dict[str, object]:
         view = await on_its_loop(producer, producer._probe)
     except (KafkaError, OSError, RuntimeError) as error:  # the latter: no more files or threads are allowed
         return {"ready": False, "reason": str(error)}
-    statistics, reason = view.statistics, _reason(view)
+    statistics, health = view.statistics, view.health
     return {
         "client_id": statistics.client_id,
-        "ready": not reason,
-        "reason": reason,
+        "ready": health.is_ready,
+        "reason": health.reason,
         "state": view.state,
         "brokers": len(view.nodes),
         "connections": statistics.connections,
         "records_pending": statistics.records_pending + statistics.records_waiting,
         "last_error": statistics.metadata_error,
     }
-
-
-def _reason(view: LiveView) -> str:
-    """Return why nothing can be sent; an empty text if it can."""
-    statistics = view.statistics
-    error = f": {statistics.metadata_error}" if statistics.metadata_error else ""
-    if view.note:
-        return view.note
-    if view.state != "running":
-        return f"the producer is {view.state}"
-    if statistics.metadata_age_s is None:
-        return f"no broker has answered yet{error}"
-    return view.silence

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from io import BytesIO
-from typing import TYPE_CHECKING, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, Unpack, cast, overload
 
 from aioproducer.integrations._extras import check_installed
+from aioproducer.integrations.schema_registry._avro_fit import check_of
 from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions
 from aioproducer.integrations.schema_registry._serializer import (
     RegistrySerializer,
@@ -20,14 +21,18 @@ from aioproducer.integrations.schema_registry._serializer import (
 from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from aioproducer.integrations.schema_registry._avro_fit import AvroType, Check, Fault
     from aioproducer.integrations.schema_registry._registry import RegistryArgument
     from aioproducer.integrations.schema_registry._serializer import Encode
 
-    Parsed = str | list[object] | dict[str, object]
-
 ValueT = TypeVar("ValueT")
+
+_FIELD: Final = "value"
+"""Field of the record around a schema that is none; also the name of such a value in errors."""
+_AROUND: Final = "aioproducer_value"
+"""Name of that record."""
 
 
 class AvroSerializer(RegistrySerializer[ValueT]):
@@ -38,7 +43,8 @@ class AvroSerializer(RegistrySerializer[ValueT]):
         registry: a URL, a configuration or an `AsyncSchemaRegistryClient` of confluent-kafka's, or a `SchemaRegistry`.
         to_dict: makes what fastavro takes of a value, such as `dataclasses.asdict`.
         validate: refuse also what fastavro would write although it does not fit, such as an `int` of more than 32
-            bits; takes longer than the encoding.
+            bits, infinity for a number that a `float` cannot hold, text that is no UUID, or a dict with a key that is
+            not a field; takes longer than the encoding.
         **options: `SchemaOptions`.
 
     Raises:
@@ -84,71 +90,129 @@ class AvroSerializer(RegistrySerializer[ValueT]):
         own = schema_of(schema, "AVRO")
         self._to_dict = to_dict
         self._validates = validate
-        name = None if own is None else _name_of(parse(own))
+        name = None if own is None else parse(own).name
         super().__init__("AVRO", own, registry, record_name=name, **options)
 
     def _encoder(self, schema: Schema, prefix: bytes) -> Encode[ValueT]:
         from fastavro import schemaless_writer  # noqa: PLC0415  # optional
-        from fastavro.validation import validate  # noqa: PLC0415
 
         parsed, to_dict, validates = parse(schema), self._to_dict, self._validates
+        record, is_wrapped, is_bytes = parsed.record, parsed.is_wrapped, parsed.is_bytes
+        check = parsed.check()
 
         def encode(value: ValueT) -> bytes:
             out = BytesIO()
-            out.write(prefix)
             plain = value if to_dict is None else to_dict(value)
+            if validates and (faults := check(plain)):
+                raise parsed.misfit(faults)
+            if not is_bytes:
+                out.write(prefix)
             try:
-                if validates:
-                    validate(plain, parsed, raise_errors=True)
-                schemaless_writer(out, parsed, plain)
+                schemaless_writer(out, record, {_FIELD: plain} if is_wrapped else plain)
             except Exception as error:
-                raise misfit(parsed, plain, error) from error
-            return out.getvalue()
+                if faults := check(plain):
+                    raise parsed.misfit(faults) from error
+                raise
+            return prefix + _without_length(out.getvalue()) if is_bytes else out.getvalue()
 
         return encode
 
 
-def parse(schema: Schema) -> Parsed:
+class ParsedSchema(NamedTuple):
+    """A schema as fastavro has parsed it.
+
+    fastavro finds named types only from a record, so that any other schema is the field of one here. Its bytes are
+    the same: a record is its fields, without anything between or around them.
+    """
+
+    record: dict[str, object]
+    """The record, or the one around the schema."""
+    types: dict[str, dict[str, object]]
+    """The named types, by full name."""
+    is_wrapped: bool
+    """Whether the record is the one around the schema."""
+
+    @property
+    def schema(self) -> AvroType:
+        """The schema itself."""
+        fields = cast("list[dict[str, object]]", self.record["fields"])
+        return cast("AvroType", fields[0]["type"]) if self.is_wrapped else self.record
+
+    @property
+    def name(self) -> str | None:
+        """Name of the type, also of one that the schema only names; None if it has none."""
+        schema = self.schema
+        found = self.types.get(schema) if isinstance(schema, str) else schema
+        name = found.get("name") if isinstance(found, dict) else None
+        return name if isinstance(name, str) else None
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether it is `bytes`, which Java's serializer writes as they are, without their length."""
+        schema = self.schema
+        return schema == "bytes" or (isinstance(schema, dict) and schema["type"] == "bytes")
+
+    def check(self) -> Check:
+        """Return the check of its values."""
+        return check_of(self.schema, self.types)
+
+    def misfit(self, faults: Sequence[Fault]) -> ValueError:
+        """Return the error of a value that does not fit."""
+        name = self.name or _FIELD
+        return ValueError("; ".join(f"{name}{path} {text}" for path, text in faults))
+
+
+def parse(schema: Schema) -> ParsedSchema:
     """Return the schema as fastavro reads it.
 
     Raises:
         ValueError: not a valid schema.
     """
-    from fastavro import parse_schema  # noqa: PLC0415  # optional
-    from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
+    from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415  # optional
 
-    named: dict[str, dict[str, object]] = {}
+    types: dict[str, dict[str, object]] = {}
     try:
-        _parse_references(schema, named)
-        parsed: Parsed = parse_schema(json.loads(schema.text), named_schemas=named)
+        _parse_references(schema, types)
+        document = json.loads(schema.text)
+        is_wrapped = not (isinstance(document, dict) and document["type"] in {"record", "error"})
+        if is_wrapped:
+            document = {"type": "record", "name": _AROUND, "fields": [{"name": _FIELD, "type": document}]}
+        record = cast("dict[str, object]", _parsed(document, types))
     except UnknownType as error:
         raise ValueError(f"schema: the type {error.name!r} is not known; is a reference missing?") from error
     except (SchemaParseException, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"schema: not a valid Avro schema: {type(error).__name__}: {error}") from error
-    return parsed
+    return ParsedSchema(record, types, is_wrapped)
 
 
-def _parse_references(schema: Schema, named: dict[str, dict[str, object]]) -> None:
-    from fastavro import parse_schema  # noqa: PLC0415  # optional
-
+def _parse_references(schema: Schema, types: dict[str, dict[str, object]]) -> None:
     for reference in schema.references:
-        _parse_references(reference.schema, named)
-        parse_schema(json.loads(reference.schema.text), named_schemas=named)
+        _parse_references(reference.schema, types)
+        _parsed(json.loads(reference.schema.text), types)
 
 
-def _name_of(parsed: Parsed) -> str | None:
-    name = parsed.get("name") if isinstance(parsed, dict) else None
-    return name if isinstance(name, str) else None
+def _parsed(document: AvroType, types: dict[str, dict[str, object]]) -> AvroType:
+    """Return a schema with full names, and add its types to the known ones.
+
+    A name that is not known in its namespace may be that of a type without one, as for Java.
+    """
+    from fastavro import parse_schema  # noqa: PLC0415  # optional
+    from fastavro.schema import UnknownType  # noqa: PLC0415
+
+    while True:
+        try:
+            return cast("AvroType", parse_schema(document, named_schemas=types))
+        except UnknownType as error:
+            name = str(error.name)
+            bare = name.rpartition(".")[2]
+            if name == bare or bare not in types:
+                raise
+            types[name] = types[bare]
 
 
-def misfit(parsed: Parsed, value: object, error: Exception) -> Exception:
-    """Return the error of a value that does not fit: it names the field, which fastavro's may not."""
-    from fastavro.validation import ValidationError, validate  # noqa: PLC0415  # optional
-
-    try:
-        validate(value, parsed, raise_errors=True, strict=False)
-    except ValidationError as found:
-        return ValueError("; ".join(str(each) for each in found.errors))
-    except Exception:  # noqa: BLE001  # of values that fastavro does not expect; the first error says more
-        return error
-    return error
+def _without_length(encoded: bytes) -> bytes:
+    """Return Avro's bytes without the varint of their length before them."""
+    begin = 0
+    while encoded[begin] > 0x7F:  # noqa: PLR2004  # another byte follows
+        begin += 1
+    return encoded[begin + 1 :]

@@ -8,7 +8,13 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, Unpack
 
-from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions, SchemaReference
+from aioproducer.integrations.schema_registry._protobuf_messages import message_indexes, message_names
+from aioproducer.integrations.schema_registry._registry import (
+    Schema,
+    SchemaOptions,
+    SchemaReference,
+    SchemaRegistryError,
+)
 from aioproducer.integrations.schema_registry._serializer import RegistrySerializer
 from aioproducer.security._cleared_frames import clears_frames
 
@@ -26,15 +32,11 @@ class _File(Protocol):
     name: str
     serialized_pb: bytes
     dependencies: Sequence[_File]
-    message_types_by_name: dict[str, object]
 
 
 class _Descriptor(Protocol):
-    name: str
     full_name: str
     file: _File
-    containing_type: _Descriptor | None
-    nested_types: Sequence[_Descriptor]
 
 
 class _Message(Protocol):
@@ -47,6 +49,8 @@ MessageT = TypeVar("MessageT", bound=_Message)
 class ProtobufSerializer(RegistrySerializer[MessageT]):
     """Encodes Protobuf messages.
 
+    The message's indexes are those of the schema that the registry has under the id, which is asked for it: readers
+    look them up there.
     The files that the message's file imports are registered too, each under its own name, except those that come with
     Protobuf.
 
@@ -60,17 +64,19 @@ class ProtobufSerializer(RegistrySerializer[MessageT]):
         TypeError, ValueError: an argument.
     """
 
+    _reads_registered = True
+
     @clears_frames
     def __init__(self, message: type[MessageT], registry: RegistryArgument, **options: Unpack[SchemaOptions]) -> None:
         descriptor: _Descriptor | None = getattr(message, "DESCRIPTOR", None)
         if descriptor is None or not isinstance(message, type):
             raise TypeError(f"message must be a class of Protobuf messages, not {type(message).__name__}")
         self._message = message
-        self._path = message_path(descriptor)
+        self._descriptor = descriptor
         super().__init__("PROTOBUF", _schema_of(descriptor.file), registry, record_name=descriptor.full_name, **options)
 
-    def _after_id(self) -> bytes:
-        return self._path
+    def _after_id(self, schema: Schema) -> bytes:
+        return message_path(self._descriptor, schema)
 
     def _encoder(self, schema: Schema, prefix: bytes) -> Encode[MessageT]:  # noqa: ARG002  # the class has its own
         kind = self._message
@@ -83,28 +89,25 @@ class ProtobufSerializer(RegistrySerializer[MessageT]):
         return encode
 
 
-def message_path(descriptor: _Descriptor) -> bytes:
-    """Return the indexes of a message within its file, as they stand in a frame."""
-    indexes: list[int] = []
-    while descriptor.containing_type is not None:
-        outer = descriptor.containing_type
-        indexes.insert(0, [nested.full_name for nested in outer.nested_types].index(descriptor.full_name))
-        descriptor = outer
-    indexes.insert(0, list(descriptor.file.message_types_by_name).index(descriptor.name))
-    if indexes == [0]:
-        return b"\0"  # short for the most frequent one
-    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
+def message_path(descriptor: _Descriptor, schema: Schema | None = None) -> bytes:
+    """Return the indexes of a message as they stand in a frame.
 
+    Args:
+        descriptor: of the message.
+        schema: the one whose id stands before them; None is the message's own file.
 
-def _zigzag(number: int) -> bytes:
-    """Return a varint of a number that is not negative."""
-    number <<= 1
-    encoded = bytearray()
-    while number > 0x7F:  # noqa: PLR2004  # seven bits in each byte
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    Raises:
+        SchemaRegistryError: the schema has no such message.
+    """
+    schema = schema or _schema_of(descriptor.file)
+    try:
+        indexes = message_indexes(schema, descriptor.full_name)
+    except ValueError as error:
+        raise SchemaRegistryError(str(error)) from error
+    if indexes is None:
+        names = ", ".join(message_names(schema)) or "none"
+        raise SchemaRegistryError(f"the schema has no message {descriptor.full_name}; its messages: {names}")
+    return indexes
 
 
 def _schema_of(file: _File) -> Schema:

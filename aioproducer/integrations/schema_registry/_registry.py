@@ -88,8 +88,10 @@ class SchemaRegistry(Protocol):
         """
         ...
 
-    async def schema(self, schema_id: int) -> Schema:
-        """Return a schema, with its references.
+    async def schema(self, schema_id: int) -> Schema | None:
+        """Return a schema, with its references; asked for with `use_latest_version`, and for Protobuf.
+
+        None is for a registry that keeps no schemas: the schema is the one that was given to the serializer.
 
         Raises:
             SchemaRegistryError: there is no such schema, or the registry is unreachable.

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import pack
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeAlias, TypeVar, Unpack, cast
 
-from aioproducer._shown_values import in_any_state
+from aioproducer._shown_values import in_any_state, shown
 from aioproducer.integrations.schema_registry._registry import (
     ConfluentRegistry,
     Schema,
@@ -38,6 +38,7 @@ _BY_NUMBER: Final = 0
 """First byte of a frame: the id's four bytes follow."""
 _BY_GUID: Final = 1
 """The same: the 16 bytes of a globally unique id follow."""
+_MAX_ID: Final = 2**32 - 1
 _STRATEGIES: Final = ("topic", "record", "topic_record")
 
 
@@ -47,12 +48,20 @@ class Frame:
     Args:
         schema_id: of the schema.
         after: bytes behind the id: Protobuf's path of the message within its file.
+
+    Raises:
+        ValueError: an id or guid that does not fit.
     """
 
     def __init__(self, schema_id: SchemaId, after: bytes = b"") -> None:
-        self.prefix: Final = pack(">bI", _BY_NUMBER, schema_id.number) + after
-        guid = schema_id.guid
-        self.header: Final = self.prefix if guid is None else bytes([_BY_GUID]) + uuid.UUID(guid).bytes + after
+        number, guid = schema_id
+        if not (isinstance(number, int) and 0 <= number <= _MAX_ID):
+            raise ValueError(f"the registry's id {shown(number)} does not fit into the four bytes of a record")
+        self.prefix: Final = pack(">bI", _BY_NUMBER, number) + after
+        try:
+            self.header: Final = self.prefix if guid is None else bytes([_BY_GUID]) + uuid.UUID(guid).bytes + after
+        except (ValueError, AttributeError, TypeError) as error:
+            raise ValueError(f"the registry's guid {shown(guid)} is not a UUID") from error
 
 
 class RegistrySerializer(ABC, Generic[ValueT]):
@@ -69,6 +78,9 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         TypeError: an argument of another type, or an unknown option.
         ValueError: a strategy that is not known, or that needs a name.
     """
+
+    _reads_registered: ClassVar[bool] = False
+    """Whether encoding needs the schema as the registry has it under its id, also if it was given."""
 
     def __init__(
         self,
@@ -147,22 +159,29 @@ class RegistrySerializer(ABC, Generic[ValueT]):
     # Inside
 
     async def _ask(self, topic: str) -> Callable[[ValueT, Headers | None], bytes]:
-        subject, schema = self._subject_of(topic), self._schema
-        asked = None if self._uses_latest else schema
+        subject, schema = self._subject_of(topic), None if self._uses_latest else self._schema
         schema_id = await self._registry.schema_id(
             subject,
-            asked,
+            schema,
             register=self._options.get("auto_register", True),
             normalize=self._options.get("normalize", False),
         )
-        if asked is None:
-            schema = await self._registry.schema(schema_id.number)
-            if schema.kind != self._kind:
-                raise SchemaRegistryError(
-                    f"the latest schema of subject {subject!r} is {schema.kind}, not {self._kind}"
-                )
-        assert schema is not None, "without one, the latest was asked for"
-        return self._framed(Frame(schema_id, self._after_id()), schema)
+        if schema is None or self._reads_registered:
+            schema = await self._registered(subject, schema_id.number) or schema
+        if schema is None:
+            raise SchemaRegistryError(f"the registry does not return schema {schema_id.number} of subject {subject!r}")
+        try:
+            return self._framed(Frame(schema_id, self._after_id(schema)), schema)
+        except (SchemaRegistryError, ValueError) as error:
+            text = f"subject {subject!r}, schema {schema_id.number}: {error}"
+            raise SchemaRegistryError(text) from error
+
+    async def _registered(self, subject: str, number: int) -> Schema | None:
+        found = await self._registry.schema(number)
+        if found is not None and found.kind != self._kind:
+            which = "latest " if self._uses_latest else ""
+            raise SchemaRegistryError(f"the {which}schema of subject {subject!r} is {found.kind}, not {self._kind}")
+        return found
 
     def _subject_of(self, topic: str) -> str:
         strategy, name = self._options.get("subject", "topic"), self._record_name or ""
@@ -186,13 +205,17 @@ class RegistrySerializer(ABC, Generic[ValueT]):
 
         return with_header
 
-    def _after_id(self) -> bytes:
-        """Return the bytes between the id and the payload."""
+    def _after_id(self, _schema: Schema) -> bytes:
+        """Return the bytes between the id of a schema and the payload."""
         return b""
 
     @abstractmethod
     def _encoder(self, schema: Schema, prefix: bytes) -> Encode[ValueT]:
-        """Return a function that encodes a value by a schema, behind a prefix."""
+        """Return a function that encodes a value by a schema, behind a prefix.
+
+        Raises:
+            ValueError: the schema is not valid.
+        """
 
     @in_any_state
     def __repr__(self) -> str:

@@ -64,6 +64,8 @@ class Broker:
         """Host and port of each listener but the first, which is `host` and `port`."""
 
         self.is_alive: bool = True
+        self.is_in_metadata: bool = True
+        """Whether Metadata names it; FindCoordinator may name one that has just come up before."""
         self.incarnation: int = 0
         """Incremented by every death, so that requests held for a dead broker do not reach its successor."""
         self.stale_leaders: Mapping[Partition, tuple[int, int]] = {}

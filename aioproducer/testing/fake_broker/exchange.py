@@ -39,6 +39,7 @@ class ServingBroker(Protocol):
     host: str
     port: int
     incarnation: int
+    is_in_metadata: bool
     endpoints: dict[str, tuple[str, int]]
     stale_leaders: Mapping[Partition, tuple[int, int]]
     header_tags: bytes

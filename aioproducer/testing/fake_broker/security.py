@@ -1,6 +1,6 @@
 """The brokers' side of SASL: the session of each connection, the mechanisms, and who may log in.
 
-The texts are those of running brokers (3.9.1, 4.3.1), which the contract tests compare.
+The texts are those of running brokers (3.9.1, 4.4.0), which the contract tests compare.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TokenUnreadableError(Exception):
 class OtherPrincipalError(TokenRefusedError):
     """The credentials are valid, and those of another user.
 
-    Brokers (3.9.1, 4.3.1) take the exchange for complete: until they send the refusal, after the delay, they serve what
+    Brokers (3.9.1, 4.4.0) take the exchange for complete: until they send the refusal, after the delay, they serve what
     arrives behind the token, and so answer out of order.
     """
 

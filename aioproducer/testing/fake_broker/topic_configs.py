@@ -1,7 +1,7 @@
 """The settings of a topic: their types and values, a controller's checks of them, and the topic's codec.
 
 Where Java's numbers are more than digits, these are not: digits of other scripts, hexadecimal doubles and NaN are
-refused. The texts are what 3.9.1 and 4.3.1 say.
+refused. The texts are what 3.9.1 and 4.4.0 say.
 
 Source: LogConfig, ConfigDef.parseType and convertToString in Apache Kafka.
 """
@@ -33,6 +33,16 @@ BEFORE_4_0: Mapping[str, str] = MappingProxyType(
     }
 )
 """Defaults of Kafka 3 that Kafka 4 does not have, or that differ there."""
+
+SINCE_4_4: Mapping[str, str] = MappingProxyType(
+    {
+        "errors.deadletterqueue.group.enable": "false",
+        "max.decompressed.message.bytes": "2147483639",
+        "remote.copy.lag.bytes": "-1",
+        "remote.copy.lag.ms": "0",
+    }
+)
+"""Defaults of settings that came with Kafka 4.4; the model does not act on them."""
 
 
 class TopicConfig:
@@ -168,6 +178,7 @@ _TABLE = """
     compression.type                        STRING  producer
     compression.zstd.level                  INT     3            -131072
     delete.retention.ms                     LONG    86400000     0
+    errors.deadletterqueue.group.enable     BOOLEAN -
     file.delete.delay.ms                    LONG    60000        0
     flush.messages                          LONG    MAX          1
     flush.ms                                LONG    MAX          0
@@ -177,6 +188,7 @@ _TABLE = """
     local.retention.bytes                   LONG    -2           -2
     local.retention.ms                      LONG    -2           -2
     max.compaction.lag.ms                   LONG    MAX          1
+    max.decompressed.message.bytes          INT     -            1
     max.message.bytes                       INT     1048588      0
     message.downconversion.enable           BOOLEAN -
     message.format.version                  STRING  -
@@ -188,6 +200,8 @@ _TABLE = """
     min.compaction.lag.ms                   LONG    0            0
     min.insync.replicas                     INT     1            1
     preallocate                             BOOLEAN false
+    remote.copy.lag.bytes                   LONG    -            -1
+    remote.copy.lag.ms                      LONG    -            -1
     remote.log.copy.disable                 BOOLEAN false
     remote.log.delete.on.disable            BOOLEAN false
     remote.storage.enable                   BOOLEAN false
@@ -199,7 +213,7 @@ _TABLE = """
     segment.ms                              LONG    604800000    1
     unclean.leader.election.enable          BOOLEAN false
 """
-# name, type, default (-: in Kafka 3 only), lowest value
+# name, type, default (-: not in every release), lowest value
 
 _ROWS = [row.split() for row in _TABLE.strip().splitlines()]
 
@@ -209,7 +223,7 @@ TOPIC_CONFIG_TYPES: Mapping[str, ConfigType] = MappingProxyType({name: ConfigTyp
 TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = MappingProxyType(
     {name: {"MAX": str(2**63 - 1), '""': ""}.get(default, default) for name, _, default, *_ in _ROWS if default != "-"}
 )
-"""By name, those of Kafka 4.3.1. The model acts on `cleanup.policy` (compact: null keys are refused),
+"""By name, those of Kafka 4.0 and newer. The model acts on `cleanup.policy` (compact: null keys are refused),
 `compression.type`, `max.message.bytes`, the three `message.timestamp.*`, `min.insync.replicas`, `retention.bytes`,
 `segment.bytes` (largest batch) and `unclean.leader.election.enable`; the rest is only kept and described."""
 

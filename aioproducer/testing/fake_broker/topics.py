@@ -1,6 +1,6 @@
 """The topics of the cluster, and a controller's checks of their names and placement.
 
-Source: Topic.validate and ReplicationControlManager in Apache Kafka; the texts are what 3.9.1 and 4.3.1 say.
+Source: Topic.validate and ReplicationControlManager in Apache Kafka; the texts are what 3.9.1 and 4.4.0 say.
 """
 
 import re

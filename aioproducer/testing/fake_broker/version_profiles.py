@@ -1,8 +1,8 @@
 """The versions of Kafka that the embedded cluster can look like, and the feature levels of a cluster.
 
 A profile has the versions in ApiVersions and the few responses that differ between releases. The versions were read
-from running brokers (3.9.1, 4.3.1) and, for older releases, from the request schemas of their source. Versions for
-message formats 0 and 1, which clients no longer use, are left out, except for Produce of 4.x: those brokers list
+from running brokers (3.9.1, 4.3.1, 4.4.0) and, for older releases, from the request schemas of their source. Versions
+for message formats 0 and 1, which clients no longer use, are left out, except for Produce of 4.x: those brokers list
 versions 0-2 and refuse them (KAFKA-18659), and so does this one.
 """
 
@@ -10,49 +10,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from aioproducer.testing.fake_broker.topic_configs import BEFORE_4_0
+from aioproducer.testing.fake_broker.topic_configs import BEFORE_4_0, SINCE_4_4
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 
-_RELEASES = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
+_RELEASES = ("4.4.0", "4.3.1", "3.9.1", "2.8", "2.4", "2.1")
 
 _LISTED: dict[ApiKey, str] = {
-    #                               4.3.1  3.9.1  2.8    2.4    2.1
-    ApiKey.PRODUCE:                 "0-13   3-11   3-9    3-8    3-7",
-    ApiKey.FETCH:                   "4-18   4-17   4-12   4-11   4-10",
-    ApiKey.LIST_OFFSETS:            "1-11   1-9    1-6    1-5    1-4",
-    ApiKey.METADATA:                "0-13   0-12   0-11   0-9    0-7",
-    ApiKey.OFFSET_COMMIT:           "2-10   2-9    2-8    2-8    2-6",
-    ApiKey.OFFSET_FETCH:            "1-10   1-9    1-7    1-6    1-5",
-    ApiKey.FIND_COORDINATOR:        "0-6    0-6    0-3    0-3    0-2",
-    ApiKey.JOIN_GROUP:              "0-9    0-9    0-7    0-6    0-3",
-    ApiKey.HEARTBEAT:               "0-4    0-4    0-4    0-4    0-2",
-    ApiKey.LEAVE_GROUP:             "0-5    0-5    0-4    0-4    0-2",
-    ApiKey.SYNC_GROUP:              "0-5    0-5    0-5    0-4    0-2",
-    ApiKey.DESCRIBE_GROUPS:         "0-6    0-5    0-5    0-5    0-2",
-    ApiKey.LIST_GROUPS:             "0-5    0-5    0-4    0-3    0-2",
-    ApiKey.SASL_HANDSHAKE:          "0-1    0-1    0-1    0-1    0-1",
-    ApiKey.API_VERSIONS:            "0-4    0-4    0-3    0-3    0-2",
-    ApiKey.CREATE_TOPICS:           "2-7    2-7    2-7    2-5    2-3",
-    ApiKey.DELETE_TOPICS:           "1-6    1-6    1-6    1-4    1-3",
-    ApiKey.DELETE_RECORDS:          "0-2    0-2    0-2    0-1    0-1",
-    ApiKey.INIT_PRODUCER_ID:        "0-5    0-5    0-4    0-2    0-1",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "2-4    2-4    2-4    2-3    2-2",
-    ApiKey.ADD_PARTITIONS_TO_TXN:   "0-5    0-5    0-3    0-1    0-1",
-    ApiKey.ADD_OFFSETS_TO_TXN:      "0-4    0-4    0-3    0-1    0-1",
-    ApiKey.END_TXN:                 "0-5    0-4    0-3    0-1    0-1",
-    ApiKey.WRITE_TXN_MARKERS:       "1-2    1-1    1-1    -      -",
-    ApiKey.TXN_OFFSET_COMMIT:       "0-5    0-4    0-3    0-2    0-2",
-    ApiKey.DESCRIBE_CONFIGS:        "1-4    1-4    1-4    1-2    1-2",
-    ApiKey.ALTER_CONFIGS:           "0-2    0-2    0-2    0-1    0-1",
-    ApiKey.SASL_AUTHENTICATE:       "0-2    0-2    0-2    0-1    0-0",
-    ApiKey.CREATE_PARTITIONS:       "0-3    0-3    0-3    0-1    0-1",
-    ApiKey.DELETE_GROUPS:           "0-2    0-2    0-2    0-2    0-1",
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: "0-1  0-1    0-1    0-1    -",
-    ApiKey.DESCRIBE_PRODUCERS:      "0-0    0-0    0-0    -      -",
-    ApiKey.DESCRIBE_TRANSACTIONS:   "0-0    0-0    -      -      -",
-    ApiKey.LIST_TRANSACTIONS:       "0-2    0-1    -      -      -",
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "0-0 0-0   -      -      -",
-    ApiKey.PUSH_TELEMETRY:          "0-0    0-0    -      -      -",
+    #                               4.4.0  4.3.1  3.9.1  2.8    2.4    2.1
+    ApiKey.PRODUCE:                 "0-13  0-13   3-11   3-9    3-8    3-7",
+    ApiKey.FETCH:                   "4-18  4-18   4-17   4-12   4-11   4-10",
+    ApiKey.LIST_OFFSETS:            "1-11  1-11   1-9    1-6    1-5    1-4",
+    ApiKey.METADATA:                "0-13  0-13   0-12   0-11   0-9    0-7",
+    ApiKey.OFFSET_COMMIT:           "2-10  2-10   2-9    2-8    2-8    2-6",
+    ApiKey.OFFSET_FETCH:            "1-10  1-10   1-9    1-7    1-6    1-5",
+    ApiKey.FIND_COORDINATOR:        "0-6   0-6    0-6    0-3    0-3    0-2",
+    ApiKey.JOIN_GROUP:              "0-9   0-9    0-9    0-7    0-6    0-3",
+    ApiKey.HEARTBEAT:               "0-4   0-4    0-4    0-4    0-4    0-2",
+    ApiKey.LEAVE_GROUP:             "0-5   0-5    0-5    0-4    0-4    0-2",
+    ApiKey.SYNC_GROUP:              "0-5   0-5    0-5    0-5    0-4    0-2",
+    ApiKey.DESCRIBE_GROUPS:         "0-6   0-6    0-5    0-5    0-5    0-2",
+    ApiKey.LIST_GROUPS:             "0-5   0-5    0-5    0-4    0-3    0-2",
+    ApiKey.SASL_HANDSHAKE:          "0-1   0-1    0-1    0-1    0-1    0-1",
+    ApiKey.API_VERSIONS:            "0-5   0-4    0-4    0-3    0-3    0-2",
+    ApiKey.CREATE_TOPICS:           "2-7   2-7    2-7    2-7    2-5    2-3",
+    ApiKey.DELETE_TOPICS:           "1-6   1-6    1-6    1-6    1-4    1-3",
+    ApiKey.DELETE_RECORDS:          "0-2   0-2    0-2    0-2    0-1    0-1",
+    ApiKey.INIT_PRODUCER_ID:        "0-5   0-5    0-5    0-4    0-2    0-1",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "2-4   2-4    2-4    2-4    2-3    2-2",
+    ApiKey.ADD_PARTITIONS_TO_TXN:   "0-5   0-5    0-5    0-3    0-1    0-1",
+    ApiKey.ADD_OFFSETS_TO_TXN:      "0-4   0-4    0-4    0-3    0-1    0-1",
+    ApiKey.END_TXN:                 "0-5   0-5    0-4    0-3    0-1    0-1",
+    ApiKey.WRITE_TXN_MARKERS:       "1-2   1-2    1-1    1-1    -      -",
+    ApiKey.TXN_OFFSET_COMMIT:       "0-6   0-5    0-4    0-3    0-2    0-2",
+    ApiKey.DESCRIBE_CONFIGS:        "1-4   1-4    1-4    1-4    1-2    1-2",
+    ApiKey.ALTER_CONFIGS:           "0-2   0-2    0-2    0-2    0-1    0-1",
+    ApiKey.SASL_AUTHENTICATE:       "0-2   0-2    0-2    0-2    0-1    0-0",
+    ApiKey.CREATE_PARTITIONS:       "0-3   0-3    0-3    0-3    0-1    0-1",
+    ApiKey.DELETE_GROUPS:           "0-3   0-2    0-2    0-2    0-2    0-1",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "0-1 0-1    0-1    0-1    0-1    -",
+    ApiKey.DESCRIBE_PRODUCERS:      "0-0   0-0    0-0    0-0    -      -",
+    ApiKey.DESCRIBE_TRANSACTIONS:   "0-0   0-0    0-0    -      -      -",
+    ApiKey.LIST_TRANSACTIONS:       "0-2   0-2    0-1    -      -      -",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "0-0 0-0    0-0    -      -      -",
+    ApiKey.PUSH_TELEMETRY:          "0-0   0-0    0-0    -      -      -",
 }  # fmt: skip
 
 _OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
@@ -62,7 +62,7 @@ _OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 class VersionProfile:
     """One release of Kafka, as far as clients can see differences."""
 
-    name: str  # the release, for example `4.3.1`
+    name: str  # the release, for example `4.4.0`
 
     versions: Mapping[ApiKey, tuple[int, int]]
     """Lowest and highest version of each request in ApiVersions; requests the release does not have are missing."""
@@ -108,7 +108,7 @@ class VersionProfile:
     """`listeners` and `advertised.listeners` are lists, and the second is for good; until Kafka 3.9 text, for now."""
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    """Settings of topics that differ from those of 4.3.1."""
+    """Settings of topics that differ from those of Kafka 4."""
 
     listed: Sequence[Mapping[str, int]] = field(init=False, repr=False, compare=False)
     """`versions` as rows of an ApiVersions response, made once because each connection begins with that request."""
@@ -138,8 +138,16 @@ def _listed(release: str) -> Mapping[ApiKey, tuple[int, int]]:
 
 
 _SINCE_4_3 = "only {} broker(s) are registered or some brokers have all their log directories cordoned."
-_FEATURES_4_3 = MappingProxyType({"metadata.version": (7, 30), "transaction.version": (0, 2)})
-_FINALIZED_4_3 = MappingProxyType({"metadata.version": 30, "transaction.version": 2})
+
+
+def _since_4_3(release: str, metadata_version: int) -> VersionProfile:
+    return VersionProfile(
+        release,
+        _listed(release),
+        too_few_brokers=_SINCE_4_3,
+        supported_features=MappingProxyType({"metadata.version": (7, metadata_version), "transaction.version": (0, 2)}),
+        finalized_features=MappingProxyType({"metadata.version": metadata_version, "transaction.version": 2}),
+    )
 
 
 def _before_4_0(release: str) -> VersionProfile:
@@ -167,13 +175,8 @@ def _before_2_5(release: str) -> VersionProfile:
 
 PROFILES: Mapping[str, VersionProfile] = MappingProxyType(
     {
-        "4.3.1": VersionProfile(
-            "4.3.1",
-            _listed("4.3.1"),
-            too_few_brokers=_SINCE_4_3,
-            supported_features=_FEATURES_4_3,
-            finalized_features=_FINALIZED_4_3,
-        ),
+        "4.4.0": replace(_since_4_3("4.4.0", 33), topic_defaults=SINCE_4_4),
+        "4.3.1": _since_4_3("4.3.1", 30),
         "3.9.1": replace(
             _before_4_0("3.9.1"),
             supported_features=MappingProxyType({"metadata.version": (1, 21)}),

@@ -1,8 +1,8 @@
 """The user's cache of what a start of real Kafka needs: jars, a formatted log folder, an archive of loaded classes.
 
-    ~/.cache/aioproducer/kafka/4.3.1/*.jar            (macOS: ~/Library/Caches; XDG_CACHE_HOME wins everywhere)
-                               4.3.1-formatted/       by Kafka's StorageTool, which costs the start of a JVM
-                               4.3.1-classes.jsa      what a broker has loaded by the time it is ready
+    ~/.cache/aioproducer/kafka/4.4.0/*.jar            (macOS: ~/Library/Caches; XDG_CACHE_HOME wins everywhere)
+                               4.4.0-formatted/       by Kafka's StorageTool, which costs the start of a JVM
+                               4.4.0-classes.jsa      what a broker has loaded by the time it is ready
 
 Each is complete under its name: it is made beside it and renamed into place, under a lock per name, so that two
 processes neither make it twice nor see half of it.
@@ -30,7 +30,7 @@ from aioproducer.testing.kafka.prerequisites import missing_for_kafka
 from aioproducer.testing.kafka.programs import SMALL_HEAP, BrokerStartError, MissingToolError, java_command, run_program
 from aioproducer.testing.kafka.server_properties import NodePorts, free_ports, properties_text, server_properties
 
-TESTED_VERSIONS = ("4.3.1", "3.9.1")
+TESTED_VERSIONS = ("4.4.0", "3.9.1")
 """Versions the test suite runs on, newest first. Others of Kafka 3.9 and 4.x are fetched and tried as well."""
 
 LOCK_POLL_S = 0.1  # how often a waiting process checks whether the lock is free
@@ -50,7 +50,7 @@ async def kafka_jars(version: str, *, tools: bool = False) -> Path:
     """The folder with every jar of a Kafka broker's class path, fetched through Maven if it is not cached.
 
     Args:
-        version: an Apache Kafka release, "4.3.1".
+        version: an Apache Kafka release, "4.4.0".
         tools: with Kafka's own command line tools, such as its load generator (twice as many jars).
 
     Raises:
@@ -184,7 +184,7 @@ async def _formatted(jars: Path, features: Mapping[str, int], scratch: Path) -> 
 async def class_archive_options(jars: Path, template: Path) -> tuple[str, ...]:
     """JVM options with which a broker of `SMALL_HEAP` maps its classes from a file; none if there cannot be one.
 
-    A broker then needs three fifths of the processor time to start (measured on 4.3.1: 2.8 s instead of 4.7). A JVM
+    A broker then needs three fifths of the processor time to start (measured on 4.4.0: 2.8 s instead of 4.7). A JVM
     that cannot make the archive, or cannot use it, another Java's for example, starts without.
 
     Source: JEP 350, Dynamic CDS Archives.

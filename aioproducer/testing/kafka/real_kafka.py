@@ -1,6 +1,6 @@
 """`KafkaCluster`: real Apache Kafka on loopback, one or more nodes, for demos, benchmarks and tests.
 
-    async with KafkaCluster("4.3.1", nodes=3) as cluster:
+    async with KafkaCluster("4.4.0", nodes=3) as cluster:
         async with Producer(cluster.bootstrap_servers) as producer:
             await producer.send("orders", b"...")
             await cluster.kill(2)
@@ -89,7 +89,7 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         """Describe a cluster; `start` makes it.
 
         Args:
-            version: an Apache Kafka release; 3.9.1 and 4.3.1 are tested.
+            version: an Apache Kafka release; 3.9.1 and 4.4.0 are tested.
             nodes: how many brokers, numbered from 1. With three, topics have three replicas and need two in sync.
             ports: the client port of each node; free ones are found where this is `None`.
             advertised_ports: the port of a proxy in front of each node. Each node then has a second listener
@@ -314,9 +314,12 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         Raises:
             BrokerStartError: a port that was asked for is taken.
         """
-        for port in self._client_ports or ():
+        for port in (*(self._client_ports or ()), *self._promised_to_secured()):
             if not is_free(port):
                 raise BrokerStartError(f"port {port} on {LOOPBACK} is in use by another program")
+
+    def _promised_to_secured(self) -> list[int]:
+        return [port for ports in (self.security.ports if self.security else {}).values() for port in ports]
 
     def _lay_out(self, template: Path, jars: Path, options: Sequence[str]) -> None:
         """Make the folder of every node: formatted log folder and settings."""
@@ -344,9 +347,12 @@ class KafkaCluster:  # noqa: PLR0904 - the life of its brokers, and their securi
         """Client and controller port of every node."""
         count = self._node_count
         names = () if self.security is None else self.security.listeners
-        promised = {*(self._client_ports or ()), *(self._advertised_ports or ())}
+        promised = {*(self._client_ports or ()), *(self._advertised_ports or ()), *self._promised_to_secured()}
         free = free_ports((3 + len(names)) * count, besides=promised)
         secured = [dict(zip(names, free[3 * count + at * len(names) :], strict=False)) for at in range(count)]
+        for listener, ports in (self.security.ports if self.security else {}).items():
+            for own, port in zip(secured, ports, strict=True):
+                own[listener] = port
         clients = self._client_ports or free[count : 2 * count]
         proxied: list[ProxiedPorts | None] = [None] * count
         if self._advertised_ports is not None:

@@ -193,11 +193,7 @@ def greetings(writer: TraceWriter) -> None:
             0
         ]:
             case "versions":
-                names = draw.choice(
-                    (("aioproducer", "1.0"), ("a b", "1"), ("", ""), ("-x", "1.0"), ("x", "1.0-"), ("x", "1_0"))
-                )
-                body: Tree = {"client_software_name": names[0], "client_software_version": names[1]}
-                writer.add("API_VERSIONS", body, v=draw.choice((0, 1, 2, 3, 3, 4, 4, 5, 99)), exact=True)
+                _greet(writer)
             case "producer":
                 more: Tree = {"producer_id": draw.choice((-1, -1, 5)), "producer_epoch": draw.choice((-1, -1, 0))}
                 writer.init_producer_id(**(more if writer.chance(0.4) else {}))
@@ -216,6 +212,14 @@ def greetings(writer: TraceWriter) -> None:
                 writer.produce([{"n": 1}], acks=draw.choice((-1, 1)))
     writer.connection = 0
     writer.ends()
+
+
+def _greet(writer: TraceWriter) -> None:
+    draw = writer.random
+    names = draw.choice((("aioproducer", "1.0"), ("a b", "1"), ("", ""), ("-x", "1.0"), ("x", "1.0-"), ("x", "1_0")))
+    meant: tuple[Tree, ...] = ({}, {}, {"cluster_id": "other", "node_id": 1}, {"cluster_id": "other"}, {"node_id": 7})
+    body: Tree = {"client_software_name": names[0], "client_software_version": names[1], **draw.choice(meant)}
+    writer.add("API_VERSIONS", body, v=draw.choice((0, 1, 2, 3, 3, 4, 4, 5, 5, 99)), exact=True)
 
 
 def _damaged(writer: TraceWriter) -> None:

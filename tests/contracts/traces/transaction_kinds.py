@@ -214,19 +214,20 @@ def _txn_offset_commit(writer: TraceWriter) -> None:
         }
         for index in draw.sample((0, 1, 7), draw.choice((1, 1, 2)))
     ]
+    topic = draw.choice(("$a",) * 6 + ("$never",))
     body: Tree = {
         "transactional_id": draw.choice(("$x",) * 8 + ("$never",)),
         "group_id": draw.choice(("$g", "$g", "$g", "$h")),
         "producer_id": ["pid", draw.choice(("$x",) * 8 + ("p0",))],
         "producer_epoch": ["epoch", "$x", draw.choice((0,) * 8 + (-1, 1))],
-        "topics": [{"name": draw.choice(("$a",) * 6 + ("$never",)), "partitions": partitions}],
+        "topics": [{"name": topic, "topic_id": f"#{topic[1:]}", "partitions": partitions}],
     }
     if writer.chance(0.2):
         body |= draw.choice(
             ({"generation_id": 3, "member_id": "someone"}, {"member_id": "someone"}, {"generation_id": 0},
              {"group_instance_id": "it", "member_id": "someone"})
         )  # fmt: skip
-    writer.add("TXN_OFFSET_COMMIT", body, v=draw.randint(0, 5))
+    writer.add("TXN_OFFSET_COMMIT", body, v=draw.randint(0, 6))
 
 
 def _offset_fetch(writer: TraceWriter) -> None:

@@ -16,7 +16,7 @@ _NEWEST = {
     "LIST_OFFSETS": 11,
     "METADATA": 13,
     "FIND_COORDINATOR": 6,
-    "API_VERSIONS": 4,
+    "API_VERSIONS": 5,
     "CREATE_TOPICS": 7,
     "DELETE_TOPICS": 6,
     "DELETE_RECORDS": 2,
@@ -26,7 +26,7 @@ _NEWEST = {
     "ADD_PARTITIONS_TO_TXN": 3,
     "ADD_OFFSETS_TO_TXN": 4,
     "END_TXN": 5,
-    "TXN_OFFSET_COMMIT": 5,
+    "TXN_OFFSET_COMMIT": 6,
 }
 _OLDEST = {
     "PRODUCE": 3,

@@ -180,10 +180,10 @@ needs_kafka = pytest.mark.skipif(bool(missing_for_kafka()), reason="; ".join(mis
 @pytest.mark.kafka
 @needs_kafka
 def test_demo_on_real_kafka_passes() -> None:
-    ended = played("--kafka", "4.3.1", "--records", "20000", "--speed", "4000")
+    ended = played("--kafka", "4.4.0", "--records", "20000", "--speed", "4000")
 
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "Apache Kafka 4.3.1, 3 nodes" in ended.stdout
+    assert "Apache Kafka 4.4.0, 3 nodes" in ended.stdout
     assert "PASSED" in ended.stdout
 
 
@@ -199,7 +199,7 @@ def test_demo_of_transactions_on_real_kafka_passes() -> None:
 @pytest.mark.kafka
 @needs_kafka
 def test_interrupted_demo_on_real_kafka_leaves_nothing() -> None:
-    with started("--kafka", "4.3.1", "--speed", "3000", "--records", "60000") as process:
+    with started("--kafka", "4.4.0", "--speed", "3000", "--records", "60000") as process:
         wait_for(process, "sending:")
         children = psutil.Process(process.pid).children(recursive=True)
         ports = [

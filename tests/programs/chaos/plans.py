@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.programs.chaos.checker.cell_files import Limits, Topic
 
-VERSIONS = ("4.3.1", "3.9.1")
+VERSIONS = ("4.4.0", "3.9.1")
 
 ALL_FAULTS = (
     "kill_leader",
@@ -133,9 +133,9 @@ def gate(seed: int, scale: Scale) -> list[Plan]:
     moves = ("rolling_restart", "elect_leaders", "grow_topic", "make_topic_again")
     stops = ("freeze_leader", "stop_producer", "kill_leader")
     is_even = seed % 2 == 0
-    last = ("4.3.1", USUAL, moves) if is_even else ("3.9.1", HASTY, stops)
+    last = ("4.4.0", USUAL, moves) if is_even else ("3.9.1", HASTY, stops)
     return [
-        planned(seed, scale, "4.3.1", limits=PATIENT, faults=deaths),
+        planned(seed, scale, "4.4.0", limits=PATIENT, faults=deaths),
         planned(seed + 1, scale, "3.9.1", limits=USUAL, faults=network),
         secured(planned(seed + 2, scale, last[0], limits=last[1], faults=last[2])),
     ]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("client", CLIENTS)
 
 
 def orders_of(client: str, bootstrap: str, folder: Path) -> Orders:
-    plan = compared(1, Scale(1, 1, 100, 0), "4.3.1", client=client)
+    plan = compared(1, Scale(1, 1, 100, 0), "4.4.0", client=client)
     (workload,) = plan.workloads
     return Orders(
         name="p",

@@ -57,6 +57,15 @@ from aioproducer._protocol.telemetry_messages import (
     decode_get_telemetry_subscriptions_response,
     decode_push_telemetry_response,
 )
+from aioproducer._protocol.topic_admin_messages import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    decode_create_topics_response,
+    decode_delete_topics_response,
+    decode_describe_configs_response,
+    decode_topics_response,
+)
 from aioproducer._protocol.transaction_admin_messages import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
@@ -209,6 +218,9 @@ ANSWERS: dict[Api, Callable[..., object]] = {
     TXN_OFFSET_COMMIT: decode_txn_offset_commit_response,
     END_TXN: decode_end_txn_response,
     LIST_TRANSACTIONS: decode_list_transactions_response,
+    CREATE_TOPICS: decode_create_topics_response,
+    DELETE_TOPICS: decode_delete_topics_response,
+    DESCRIBE_CONFIGS: decode_describe_configs_response,
     SASL_AUTHENTICATE: decode_sasl_authenticate_response,
 }
 """Called with version and payload."""
@@ -226,6 +238,7 @@ OF_ONE_VERSION: dict[Api, Callable[[bytes], object]] = {
 
 READ_OTHERWISE: dict[str, tuple[Api, Callable[[bytes], object]]] = {
     "all coordinators": (FIND_COORDINATOR, decode_find_coordinators_response),
+    "topics with replicas": (METADATA, functools.partial(decode_topics_response, METADATA.max_version)),
     "all transactions": (DESCRIBE_TRANSACTIONS, decode_all_descriptions),
 }
 """A second decoder of the same responses: what it reads -> api, and the decoder; called with the payload."""
@@ -306,7 +319,7 @@ def _accept(data: bytes) -> object:
 
 
 def _requests() -> Iterator[Decoder]:
-    versions = PROFILES["4.3.1"].versions
+    versions = PROFILES["4.4.0"].versions
     for api, (lowest, highest) in versions.items():
         for version in range(3 if api is ApiKey.PRODUCE else lowest, highest + 1):
             whole = sample(api.schema_name, version, "request")

@@ -101,4 +101,4 @@ async def test_real_kafka_is_asked_what_the_page_says(proxied_kafka: Proxied) ->
         stack.push_async_callback(producer.close)
         found = await steps(producer, (name, f"{name}-read"), lambda: link.requests)
 
-    assert found == steps_of_page(2 if release == "4.3.1" else 1)
+    assert found == steps_of_page(2 if release == "4.4.0" else 1)

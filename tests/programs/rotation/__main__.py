@@ -1,6 +1,6 @@
 """Security that changes under load, on real brokers: `python -m tests.programs.rotation`, or `nox -s rotation`.
 
-    --kafka 4.3.1            this release alone; both without
+    --kafka 4.4.0            this release alone; both without
     --only NAME              this scenario alone; may be given again
     --reauthentications 100  so many of each mechanism
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.programs.rotation.scenarios import SCENARIOS, cluster, play
 from tests.programs.rotation.stage import Extent, MovingLoop
 
-RELEASES = ("4.3.1", "3.9.1")
+RELEASES = ("4.4.0", "3.9.1")
 
 
 async def run(asked: argparse.Namespace) -> bool:

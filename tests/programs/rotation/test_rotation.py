@@ -12,7 +12,7 @@ ONCE = Extent(reauthentications=4, times=1, gap_s=1.0)
 
 
 async def play_each(names: list[str], folder: Path) -> list[Result]:
-    async with cluster("4.3.1") as kafka:
+    async with cluster("4.4.0") as kafka:
         return [await play(name, kafka, folder, extent=ONCE) for name in names]
 
 

@@ -59,7 +59,7 @@ class Family:
     value_size: tuple[int, int] = (8, 2_000)
     compression: tuple[str, ...] = ("none", "none", "none", "none", "gzip", "lz4", "snappy", "zstd")
     replication: tuple[int, ...] = (1, 3)
-    profiles: tuple[str, ...] = ("4.3.1", "3.9.1", "2.8", "2.4", "2.1")
+    profiles: tuple[str, ...] = ("4.4.0", "3.9.1", "2.8", "2.4", "2.1")
     strikes: tuple[int, int] = (2, 14)
     verbs: Mapping[str, int] = field(default_factory=lambda: MIXED_VERBS)
     cancels: float = 0.1  # share of the calls that are cancelled, with user faults
@@ -115,7 +115,7 @@ _TRANSACTIONAL = Family(
     delivery_timeout_ms=(1_000, 20_000),
     buffer_memory=(8_192, 65_536),
     value_size=(8, 150),
-    profiles=("4.3.1", "4.3.1", "3.9.1"),
+    profiles=("4.4.0", "4.4.0", "3.9.1"),
 )
 
 _ROWS = (
@@ -303,7 +303,7 @@ _ROWS = (
         name="D18",
         title="integer edges",
         faults=(*NETWORK, *LEADERS, "crash", "retriable code", "final code", "user faults"),
-        profiles=("4.3.1", "3.9.1", "2.8"),
+        profiles=("4.4.0", "3.9.1", "2.8"),
         integer_edges=True,
     ),
     Family(
@@ -320,7 +320,7 @@ _ROWS = (
         brokers=(1, 3),
         strikes=(4, 16),
         delivery_timeout_ms=(3_000, 30_000),
-        profiles=("4.3.1", "4.3.1", "3.9.1", "2.4", "2.1"),
+        profiles=("4.4.0", "4.4.0", "3.9.1", "2.4", "2.1"),
         acks=(-1, -1, -1, 1, 0),
         rare=("slow reads",),
         mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),

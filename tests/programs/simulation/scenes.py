@@ -73,7 +73,7 @@ class Scene:
             partitions=self.partitions,
             replication=self.brokers,
             min_insync=1,
-            profile="4.3.1",
+            profile="4.4.0",
             latency_s=LATENCY_S,
             jitter_s=0.0,
             replication_delay_s=0.0,

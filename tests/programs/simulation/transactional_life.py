@@ -34,7 +34,7 @@ from tests.programs.simulation.transaction_stories import (
 )
 from tests.programs.simulation.transaction_watch import TransactionWatch
 
-RELEASE_WITH_BOTH = "4.3.1"
+RELEASE_WITH_BOTH = "4.4.0"
 _AFTER_HEALING_S = 60.0
 _TICK_S = 0.1
 _MARKERS_S = 0.5  # an end is answered before its markers are written

@@ -171,7 +171,7 @@ async def read_back(bootstrap: str) -> dict[int, PartitionLog]:
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.programs.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=45)
-    parser.add_argument("--kafka", default="4.3.1")
+    parser.add_argument("--kafka", default="4.4.0")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
     parser.add_argument("--measure-s", type=float, default=20, help="seconds for finding the highest rate")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the samples there, as JSON lines")

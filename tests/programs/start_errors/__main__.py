@@ -103,7 +103,7 @@ async def measure(wrong: Wrong, rounds: int) -> str:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.programs.start_errors", description=__doc__)
-    parser.add_argument("--version", default="4.3.1")
+    parser.add_argument("--version", default="4.4.0")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     kafka = KafkaCluster(arguments.version, security=SECURITY)

@@ -21,7 +21,7 @@ ROWS = 300
 """Of each batch."""
 
 
-GATE = pytest.mark.parametrize("kafka", [pytest.param("4.3.1", marks=pytest.mark.gate), "3.9.1"], indirect=True)
+GATE = pytest.mark.parametrize("kafka", [pytest.param("4.4.0", marks=pytest.mark.gate), "3.9.1"], indirect=True)
 """A case on both brokers, and on the first in every run of CI."""
 
 

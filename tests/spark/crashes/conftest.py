@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 collect_ignore_glob: list[str] = [] if find_spec("pyspark") else ["test_*.py"]
 
-BROKERS = ("4.3.1", "3.9.1")
+BROKERS = ("4.4.0", "3.9.1")
 
 
 @pytest.fixture(params=BROKERS)

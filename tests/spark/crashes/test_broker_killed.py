@@ -22,7 +22,7 @@ DEATHS = [
 ]
 
 
-@pytest.fixture(params=["4.3.1", "3.9.1"])
+@pytest.fixture(params=["4.4.0", "3.9.1"])
 def own_kafka(request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
     """One node that the test may kill."""
     yield from running_kafka(request.param, kafka_thread)

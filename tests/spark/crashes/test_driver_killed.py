@@ -73,9 +73,9 @@ def is_alive(process_id: int) -> bool:
     return psutil.pid_exists(process_id) and psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
 
 
-def test_without_exactly_once_rows_come_twice(make_case: MakeCase, kafka_431: KafkaCluster) -> None:
+def test_without_exactly_once_rows_come_twice(make_case: MakeCase, kafka_440: KafkaCluster) -> None:
     """The harness sees duplicates where there must be some."""
-    case, point = make_case(kafka_431, exactly_once=False), Point("task.end", 1, task=0)
+    case, point = make_case(kafka_440, exactly_once=False), Point("task.end", 1, task=0)
     with case.driver(point) as first:
         first.wait_for_point(point)
         first.kill()

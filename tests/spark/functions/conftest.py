@@ -142,10 +142,10 @@ def topic(request: pytest.FixtureRequest) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
-@pytest.fixture(params=[FAKE, pytest.param("4.3.1", marks=pytest.mark.kafka)])
+@pytest.fixture(params=[FAKE, pytest.param("4.4.0", marks=pytest.mark.kafka)])
 def topics(request: pytest.FixtureRequest, topic: str) -> Topics:
     """Topics on each kind of cluster in turn."""
-    name = "embedded" if request.param == FAKE else "kafka_431"
+    name = "embedded" if request.param == FAKE else "kafka_440"
     return Topics(request.getfixturevalue(name).bootstrap_servers, topic)
 
 

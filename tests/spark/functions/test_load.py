@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aioproducer.spark._load_spark import default_conf
+from aioproducer.spark._load_spark import default_conf, in_one_line
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
 from tests.cli.commands import PROGRAM
 from tests.spark.functions.conftest import ROOT, Topics
@@ -31,9 +31,9 @@ def orders(tmp_path: Path) -> Path:
     return file
 
 
-def started(orders: Path, topics: Topics, *arguments: str) -> subprocess.Popen[str]:
+def started(orders: Path, topics: Topics, *arguments: str, path: Path = ROOT) -> subprocess.Popen[str]:
     """Start the command; its errors are in a pipe."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(path), "PYSPARK_PYTHON": sys.executable, "NO_COLOR": "1"}
     load = ["load", str(orders), "--topic", topics.own, "-b", topics.servers, "--master", "local[2,4]", *arguments]
     return subprocess.Popen([*PROGRAM, *load], env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -64,6 +64,42 @@ def test_interrupted_load_leaves_nothing(orders: Path, embedded: ThreadedFakeClu
     assert process.returncode == 0
     assert line.startswith(f"aioproducer: 2,000 records committed to {topic} in ")
     assert len(embedded_topics.values(topic)) == ROWS
+
+
+EDITABLE = """
+import importlib.util, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        file = {{"aioproducer": "aioproducer/__init__.py", "pyspark_aioproducer": "pyspark_aioproducer.py"}}.get(name)
+        return file and importlib.util.spec_from_file_location(name, f"{root}/{{file}}")
+sys.meta_path.insert(0, Finder())
+"""
+"""What an editable install has: imports find the modules, and a walk over the folders of packages does not."""
+
+
+def test_load_runs_from_an_editable_install(orders: Path, embedded_topics: Topics, tmp_path: Path) -> None:
+    """Spark, which looks for the format in folders, does not find it then; the command registers it."""
+    topic = embedded_topics.create_own(1)
+    (tmp_path / "sitecustomize.py").write_text(EDITABLE.format(root=ROOT), "utf-8")
+
+    with started(orders, embedded_topics, path=tmp_path) as process:
+        (line,) = lines(process)
+
+    assert line.startswith(f"aioproducer: 2,000 records delivered to {topic} in ")
+
+
+NOT_FOUND = """An error occurred while calling o61.save.
+: org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: aioproducer.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.dataSourceNotFoundError(QueryExecutionErrors.scala:752)
+Caused by: java.lang.ClassNotFoundException: aioproducer.DefaultSource
+"""
+
+
+def test_line_of_a_failed_load_has_the_sentence_of_spark() -> None:
+    """And not the name of a class that Java has missed below it."""
+    line = in_one_line(RuntimeError(NOT_FOUND))
+
+    assert line == ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source: aioproducer.")
 
 
 @pytest.mark.parametrize(

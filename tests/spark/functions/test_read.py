@@ -162,7 +162,7 @@ WAYS = [
 
 @pytest.fixture(scope="module")
 def secured(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    kafka = KafkaCluster("4.3.1", security=SECURITY)
+    kafka = KafkaCluster("4.4.0", security=SECURITY)
     kafka_thread.submit(lambda: asyncio.run(kafka.start())).result()
     yield kafka
     kafka_thread.submit(lambda: asyncio.run(kafka.stop())).result()

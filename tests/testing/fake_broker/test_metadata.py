@@ -87,7 +87,7 @@ def test_api_versions_too_new_is_answered_in_version_0() -> None:
     client.send(ApiKey.API_VERSIONS, 99, b"")
 
     (frame,) = client.frames()
-    assert struct.unpack_from(">hihhh", frame, 4) == (35, 1, 18, 0, 4)
+    assert struct.unpack_from(">hihhh", frame, 4) == (35, 1, 18, 0, 5)
 
 
 def test_every_listed_version_has_its_message() -> None:
@@ -99,7 +99,7 @@ def test_every_listed_version_has_its_message() -> None:
 
 
 def test_unknown_profile_says_which_there_are() -> None:
-    with pytest.raises(ValueError, match=r"no profile of Kafka '1.0'; there are 4.3.1, 3.9.1"):
+    with pytest.raises(ValueError, match=r"no profile of Kafka '1.0'; there are 4.4.0, 4.3.1, 3.9.1"):
         profile_named("1.0")
 
 

@@ -7,7 +7,12 @@ import pytest
 from aioproducer._protocol.compression import CompressionType, compress
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.fake_broker.log.record_batch import checksum, decode_records, read_header
-from aioproducer.testing.fake_broker.topic_configs import BEFORE_4_0, TOPIC_CONFIG_DEFAULTS, TOPIC_CONFIG_TYPES
+from aioproducer.testing.fake_broker.topic_configs import (
+    BEFORE_4_0,
+    SINCE_4_4,
+    TOPIC_CONFIG_DEFAULTS,
+    TOPIC_CONFIG_TYPES,
+)
 from aioproducer.testing.fake_broker.topics import TopicRequest
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
 from tests.reference.record_batch import Batch, Record, encode_batch
@@ -155,7 +160,7 @@ def test_fault_keeps_settings_as_they_are() -> None:
 
 
 def test_every_setting_has_a_type() -> None:
-    assert set(TOPIC_CONFIG_TYPES) == {*TOPIC_CONFIG_DEFAULTS, *BEFORE_4_0}
+    assert set(TOPIC_CONFIG_TYPES) == {*TOPIC_CONFIG_DEFAULTS, *BEFORE_4_0, *SINCE_4_4}
 
 
 @pytest.mark.parametrize("name", [*TOPIC_CONFIG_TYPES])

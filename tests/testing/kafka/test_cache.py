@@ -54,15 +54,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 async def test_jars_are_fetched_once(machine: Machine) -> None:
     machine.maven_does('sleep 0.05; touch "$folder/kafka_2.13-$version.jar"')
 
-    folders = await asyncio.gather(*(kafka_jars("4.3.1") for _ in range(5)))
+    folders = await asyncio.gather(*(kafka_jars("4.4.0") for _ in range(5)))
 
-    assert set(folders) == {cache_folder() / "4.3.1"}
-    assert [path.name for path in folders[0].iterdir()] == ["kafka_2.13-4.3.1.jar"]
+    assert set(folders) == {cache_folder() / "4.4.0"}
+    assert [path.name for path in folders[0].iterdir()] == ["kafka_2.13-4.4.0.jar"]
     assert len(machine.maven_calls()) == 1
-    assert [path.name for path in cache_folder().iterdir() if path.is_dir()] == ["4.3.1"]
+    assert [path.name for path in cache_folder().iterdir() if path.is_dir()] == ["4.4.0"]
 
 
-@pytest.mark.parametrize("version, profiles", [("4.3.1", "-Pkafka-4"), ("3.9.1", "-Pkafka-3")])
+@pytest.mark.parametrize("version, profiles", [("4.4.0", "-Pkafka-4"), ("3.9.1", "-Pkafka-3")])
 async def test_each_major_version_has_its_logger(machine: Machine, version: str, profiles: str) -> None:
     machine.maven_does('touch "$folder/kafka_2.13-$version.jar"')
 
@@ -88,7 +88,7 @@ async def test_cache_that_cannot_be_written_is_one_line(machine: Machine, monkey
 
     says = "/java/aioproducer/kafka, cannot be written to: Not a directory; .* XDG_CACHE_HOME"
     with pytest.raises(BrokerStartError, match=says):
-        await kafka_jars("4.3.1")
+        await kafka_jars("4.4.0")
 
 
 async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:
@@ -96,13 +96,13 @@ async def test_cancelled_fetch_ends_maven(machine: Machine) -> None:
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
-            await kafka_jars("4.3.1")
+            await kafka_jars("4.4.0")
 
     assert [path.name for path in cache_folder().iterdir() if path.is_dir()] == []
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("version", ["4", "2.8.0", "4.3.1; rm -rf /", "../4.3.1", ""])
+@pytest.mark.parametrize("version", ["4", "2.8.0", "4.4.0; rm -rf /", "../4.4.0", ""])
 async def test_invalid_version_is_refused(version: str) -> None:
     with pytest.raises(BrokerStartError, match="unknown or unsupported Kafka version"):
         await kafka_jars(version)
@@ -113,7 +113,7 @@ async def test_missing_maven_is_one_line(machine: Machine, monkeypatch: pytest.M
     machine.install("java", JAVA.replace("/bin/sh", "/bin/sh"))
 
     with pytest.raises(MissingToolError) as raised:
-        await kafka_jars("4.3.1")
+        await kafka_jars("4.4.0")
 
     assert [line.split(":")[1] for line in raised.value.missing] == [" sudo apt-get install -y maven"]
 
@@ -142,7 +142,7 @@ def test_new_uuid_is_as_kafka_writes_them() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_]{22}", uuid) for uuid in uuids)
 
 
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 ARCHIVE = f"{VERSION}-classes.jsa"
 
 
@@ -154,20 +154,20 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.kafka
-async def test_broker_maps_the_archive(kafka_431: KafkaCluster) -> None:
+async def test_broker_maps_the_archive(kafka_440: KafkaCluster) -> None:
     """The JVM has found it fit for use, and says nothing."""
-    mapped = [each.path for each in psutil.Process(kafka_431.node(1).process_id).memory_maps()]
+    mapped = [each.path for each in psutil.Process(kafka_440.node(1).process_id).memory_maps()]
 
     assert str(cache_folder() / ARCHIVE) in mapped
-    assert "cds" not in kafka_431.node(1).log_tail(10_000)
+    assert "cds" not in kafka_440.node(1).log_tail(10_000)
 
 
 @pytest.mark.kafka
 async def test_archive_that_is_of_no_use_is_not_used(
-    kafka_431: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka_440: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive may be of a Java that was replaced."""
-    del kafka_431  # has filled the cache
+    del kafka_440  # has filled the cache
     filled = cache_folder()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache_folder().mkdir(parents=True)

@@ -41,7 +41,7 @@ async def test_busy_port_is_named_before_anything_starts() -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+@pytest.mark.parametrize("version", ["3.9.1", "4.4.0"])
 async def test_single_node_is_ready_once_started(version: str, request: pytest.FixtureRequest) -> None:
     kafka: KafkaCluster = request.getfixturevalue(f"kafka_{version.replace('.', '')}")
 

@@ -3,7 +3,7 @@
 Any broker serves them, and changes take effect at once. AlterConfigs replaces all settings of a topic,
 IncrementalAlterConfigs changes those it names (KIP-339). A broker's settings cannot be changed while it runs.
 
-Source: ConfigAdminManager and ConfigurationControlManager in Apache Kafka; the texts are those of 3.9.1 and 4.3.1.
+Source: ConfigAdminManager and ConfigurationControlManager in Apache Kafka; the texts are those of 3.9.1 and 4.4.0.
 """
 
 from collections import Counter

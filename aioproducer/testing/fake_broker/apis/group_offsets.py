@@ -1,6 +1,7 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10 and TxnOffsetCommit 0-5: the committed offsets of consumer groups.
+"""OffsetCommit 2-10, OffsetFetch 1-10 and TxnOffsetCommit 0-6: the committed offsets of consumer groups.
 
-Since OffsetCommit 10 and OffsetFetch 10 topics go by id; since OffsetFetch 8 one request may ask for several groups.
+Since OffsetCommit 10, OffsetFetch 10 and TxnOffsetCommit 6 topics go by id; since OffsetFetch 8 one request may ask
+for several groups.
 For TxnOffsetCommit the group's coordinator asks the transaction's, as the leader of a partition does: since version 5
 that adds the offsets to the transaction, before it AddOffsetsToTxn has to come first. Since version 3 a member names
 itself (KIP-447), so that a consumer that has lost its partitions cannot commit for them.
@@ -9,7 +10,7 @@ Source: GroupCoordinatorService.commitTransactionalOffsets and ClassicGroup.vali
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from aioproducer.records import TopicPartition
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as FetchById
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
+
+    from aioproducer.testing.fake_broker.wire.newer_classes import TxnOffsetCommitRequest as OfferById
 
 _FIRST_BY_ID = 10
 _FIRST_WITH_UNKNOWN_GROUP = 9
@@ -216,6 +219,7 @@ def _fetched_partition(look: _Look, partition: TopicPartition, error: int) -> Tr
 
 _FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
+_FIRST_BY_ID_IN_TXN = 6  # also the first with an error for an unknown group
 
 
 def answer_txn_offset_commit(exchange: Exchange) -> None:
@@ -223,15 +227,13 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
     request = cast("TxnOffsetCommitRequest", exchange.request())
     groups = exchange.cluster.groups
     error = coordinator_error(exchange, request.group_id)
-    offered = {
-        TopicPartition(topic.name, partition.partition_index): partition
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    asked_for = list(_offered_topics(exchange, request))
     there = {
-        topic_partition: _offset(partition)
-        for topic_partition, partition in offered.items()
-        if exchange.cluster.topics.partition(*topic_partition) is not None
+        TopicPartition(topic.name, partition.partition_index): _offset(partition)
+        for named, partitions in asked_for
+        if (topic := exchange.cluster.topics.find(named.name, named.topic_id)) is not None
+        for partition in partitions
+        if topic.partition(partition.partition_index) is not None
     }
     if there and not error:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -243,12 +245,34 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
             groups.hold(request.group_id, producer, fitting)
         elif error == codes.INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
             groups.forget(request.group_id, producer, there)
-    answers: dict[str, list[Tree]] = {topic.name: [] for topic in request.topics}
-    for topic_partition in offered:
-        code = _code(there.get(topic_partition), error)
-        answers[topic_partition.topic].append({"partition_index": topic_partition.partition, "error_code": code})
-    topics = [{"name": name, "partitions": partitions} for name, partitions in answers.items()]
-    exchange.reply_tree({"topics": topics}, exchange.now)
+    answers = [_held_topic(exchange, named, partitions, there=there, error=error) for named, partitions in asked_for]
+    exchange.reply_tree({"topics": answers}, exchange.now)
+
+
+def _offered_topics(
+    exchange: Exchange, request: "TxnOffsetCommitRequest"
+) -> Iterable[tuple[_Named, Sequence["TxnOffsetCommitRequestPartition"]]]:
+    if exchange.version < _FIRST_BY_ID_IN_TXN:
+        return [(_Named(topic.name, None), topic.partitions) for topic in request.topics]
+    by_id = cast("OfferById", request)
+    return [(_Named(None, topic.topic_id), topic.partitions) for topic in by_id.topics]
+
+
+def _held_topic(
+    exchange: Exchange,
+    named: _Named,
+    partitions: Iterable["TxnOffsetCommitRequestPartition"],
+    *,
+    there: Mapping[TopicPartition, CommittedOffset],
+    error: int,
+) -> Tree:
+    topic = exchange.cluster.topics.find(named.name, named.topic_id)
+    held = [
+        (index, there.get(TopicPartition(topic.name, index)) if topic else None)
+        for index in (partition.partition_index for partition in partitions)
+    ]
+    results = [{"partition_index": index, "error_code": named.error(topic) or _code(at, error)} for index, at in held]
+    return {"name": named.name, "topic_id": named.topic_id, "partitions": results}
 
 
 def _offset(offered: "TxnOffsetCommitRequestPartition") -> CommittedOffset:
@@ -290,6 +314,6 @@ def _transaction_error(exchange: Exchange, request: "TxnOffsetCommitRequest") ->
 def _group_error(exchange: Exchange, request: "TxnOffsetCommitRequest") -> int:
     group = exchange.cluster.groups.found(request.group_id)
     if not group.exists and request.generation_id >= 0 and exchange.cluster.settings.profile.coordinates_groups_as_4_0:
-        return codes.ILLEGAL_GENERATION
+        return codes.ILLEGAL_GENERATION if exchange.version < _FIRST_BY_ID_IN_TXN else codes.GROUP_ID_NOT_FOUND
     who = Committer(request.member_id, request.generation_id, request.group_instance_id)
     return group.commit_error(who, is_transactional=True)

@@ -1,4 +1,4 @@
-"""ApiVersions 0-4: versions and features. Metadata 0-13: brokers, topics, leaders; and topics made on first use.
+"""ApiVersions 0-5: versions and features. Metadata 0-13: brokers, topics, leaders; and topics made on first use.
 
 An ApiVersions that is too new is answered in the shape of version 0 with error 35 and the versions of ApiVersions
 itself, so that a client can ask again (KIP-511). The answer's header has no tagged fields in any version.
@@ -22,11 +22,12 @@ from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 from aioproducer.testing.fake_broker.wire.messages import Tree
 
 if TYPE_CHECKING:
-    from kio.schema.api_versions.v4.request import ApiVersionsRequest
     from kio.schema.metadata.v10.request import MetadataRequest as UpTo10
     from kio.schema.metadata.v10.request import MetadataRequestTopic as TopicUpTo10
     from kio.schema.metadata.v13.request import MetadataRequest as UpTo13
     from kio.schema.metadata.v13.request import MetadataRequestTopic as TopicUpTo13
+
+    from aioproducer.testing.fake_broker.wire.newer_classes import ApiVersionsRequest
 
 _Request: TypeAlias = Union["UpTo10", "UpTo13"]
 _RequestTopic: TypeAlias = Union["TopicUpTo10", "TopicUpTo13"]
@@ -49,6 +50,7 @@ def answer_metadata(exchange: Exchange) -> None:
         "brokers": [
             {"node_id": node, "host": host, "port": port, "rack": cluster.settings.racks.get(node)}
             for node in cluster.live_nodes()
+            if cluster.brokers[node].is_in_metadata
             for host, port in [exchange.address_of(node)]
         ],
         "cluster_id": cluster.settings.cluster_id,
@@ -144,6 +146,7 @@ def _partition(exchange: Exchange, index: int, partition: Partition) -> Tree:
 
 
 _FIRST_WITH_SOFTWARE_NAME = 3
+_NO_NODE = -1
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -154,7 +157,7 @@ def answer_api_versions(exchange: Exchange) -> None:
         refusal = struct.pack(">hihhh", codes.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, *own)
         exchange.reply([refusal], exchange.now)
         return
-    error = exchange.injected_error() or _software_error(exchange)
+    error = exchange.injected_error() or _software_error(exchange) or _destination_error(exchange)
     tree: Tree = {
         "error_code": error,
         "api_keys": () if error else profile.listed_apis(takes_metrics=takes_metrics),
@@ -163,6 +166,18 @@ def answer_api_versions(exchange: Exchange) -> None:
     if not error and exchange.session is not None:
         exchange.session.versions_answered()
     exchange.reply_tree(tree, exchange.now)
+
+
+def _destination_error(exchange: Exchange) -> int:
+    """Return the error of a client that means another node or cluster, or that names only one of the two (KIP-1242)."""
+    request = cast("ApiVersionsRequest", exchange.request())
+    meant = (request.cluster_id, request.node_id)
+    if meant == (None, _NO_NODE):
+        return 0
+    if None in meant or _NO_NODE in meant:
+        return codes.INVALID_REQUEST
+    own = (exchange.cluster.settings.cluster_id, exchange.broker.node_id)
+    return 0 if meant == own else codes.REBOOTSTRAP_REQUIRED
 
 
 def _software_error(exchange: Exchange) -> int:

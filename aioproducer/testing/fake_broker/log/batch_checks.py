@@ -182,7 +182,8 @@ def _check_records(
             high=high,
             keys_required=config.is_compacted,
         )
-        if not late and not keyless and not (header.is_log_append_time and config.is_log_append_time):
+        has_times = not config.is_log_append_time and header.max_timestamp != NO_TIMESTAMP
+        if not late and not keyless and (has_times or not header.is_log_append_time):
             return highest
     except ValueError:
         """The slow walk finds out whether Kafka refuses it."""
@@ -299,12 +300,12 @@ def record_faults(
         if config.is_compacted and record.key_size < 0:
             text = f"Compacted topic cannot accept message without key in topic partition {partition_name}"
             yield RecordFault(record.batch_index, codes.INVALID_RECORD, text)
-        elif config.is_log_append_time:
+        elif config.is_log_append_time or record.timestamp == NO_TIMESTAMP:
             if header.is_log_append_time:
                 text = f"Invalid timestamp type in message {record.text(is_compressed=header.codec != 0)}. "
                 text += "Producer should not set timestamp type to LogAppendTime."
                 yield RecordFault(record.batch_index, codes.INVALID_TIMESTAMP, text)
-        elif record.timestamp != NO_TIMESTAMP and not low <= record.timestamp <= high:
+        elif not low <= record.timestamp <= high:
             text = f"Timestamp {record.timestamp} of message with offset {record.offset_delta} is out of range. "
             text += f"The timestamp should be within {shown}"
             yield RecordFault(record.batch_index, codes.INVALID_TIMESTAMP, text)
