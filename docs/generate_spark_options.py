@@ -39,6 +39,8 @@ SINK_TEXTS = {
     "onOversize": "`skip` leaves out rows over `kafka.max.request.size`; the log and the report count them.",
     "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, "
     "retries, rows per partition of Kafka, transactions, seconds of the commit.",
+    "createTopic": "Creates the option `topic` if it does not exist: `partitions:replicas`, or partitions alone for as "
+    "many replicas as the cluster gives. A topic that exists stays as it is.",
     "includeHeaders": "Accepted and ignored, as in Spark's sink: the column `headers` decides.",
 }
 SOURCE_TEXTS = {

@@ -12,8 +12,9 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from aioproducer._protocol.topic_admin_messages import OF_CLUSTER
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import in_python_spelling, kafka_name, python_name
+from aioproducer.config._option_names import in_python_spelling, kafka_name, python_name, reason_against
 from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
@@ -26,6 +27,7 @@ from aioproducer.spark._record_parts import RowShape
 ValueT = TypeVar("ValueT")
 
 KAFKA_PREFIX: Final = "kafka."
+BOOTSTRAP: Final = "bootstrap_servers"
 HEADER_PREFIX: Final = "header."
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "triggerinterval"})
 """Options that Spark itself reads and passes on."""
@@ -113,6 +115,15 @@ def text(given: str) -> str:
     return given
 
 
+def topic_shape(given: str) -> tuple[int, int]:
+    """Return partitions and replicas from `3:1`, or from `3`: as many replicas as the cluster gives a topic."""
+    partitions, colon, replicas = given.partition(":")
+    try:
+        return positive(partitions), positive(replicas) if colon else OF_CLUSTER
+    except ValueError:
+        raise ValueError("partitions:replicas, such as 3:1, or partitions alone") from None
+
+
 class OptionReader:
     """Options as Spark gives them, taken one by one; what nothing took is an error.
 
@@ -157,10 +168,17 @@ class OptionReader:
             if name in self._known or name in OF_SPARK or name.startswith(prefixes):
                 continue
             near = [self._known[each] for each in get_close_matches(name, self._known, n=3)]
-            if f"{KAFKA_PREFIX}{name}" in self._given or "." in name:
-                near.append(f"{KAFKA_PREFIX}{name}")
+            near += [f"{KAFKA_PREFIX}{each}" for each in _of_kafka(name)]
             hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(self._known.values())}"
             raise ConfigurationError(f"unknown option {name}{hint}", option=name)
+
+
+def _of_kafka(name: str) -> list[str]:
+    """Return the property of Kafka that a name without the prefix is, or almost is."""
+    spelled = python_name(name)
+    if reason_against(spelled) is not None:  # of consumers, or of another client: the error of the prefixed one says so
+        return [name] if "." in name else []
+    return [kafka_name(each) for each in get_close_matches(spelled, (BOOTSTRAP, *option_kinds()), n=1, cutoff=0.8)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +201,8 @@ class SinkOptions:
     max_records_per_second: int | None
     skips_oversize: bool
     report: str | None
+    topic_shape: tuple[int, int] | None = None
+    """Partitions and replicas of the topic, which is created if it does not exist."""
     input: RowShape | None = None
     """Columns of the row groups that the rows name, which the tasks of `aioproducer load` read."""
     provided: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -216,6 +236,7 @@ class SinkOptions:
             max_records_per_second=reader.take("maxRecordsPerSecond", positive, None),
             skips_oversize=reader.take("onOversize", one_of("fail", "skip"), "fail") == "skip",
             report=reader.take("report", text, None),
+            topic_shape=reader.take("createTopic", topic_shape, None),
             input=row_shape(reader),
             provided=provided,
         )
@@ -243,6 +264,11 @@ class SinkOptions:
             SinkIds(self.sink_id)
         if self.batch_id is not None:
             self.check_of_stream()
+        if self.topic_shape is not None and self.topic is None:
+            raise ConfigurationError(
+                "createTopic is for the option topic, which is not given: topics of a column are not created",
+                option="createTopic",
+            )
         if any(not name for name, _ in self.headers):
             raise ConfigurationError("header.: must be header.<name>", option="header.")
         if self.exactly_once:
@@ -329,7 +355,7 @@ def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object
             )
     complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
     try:
-        in_python_spelling(complete, {"bootstrap_servers", *option_kinds()})  # what a file may have is refused here
+        in_python_spelling(complete, {BOOTSTRAP, *option_kinds()})  # what a file may have is refused here
         ProducerConfig.from_kafka_properties({**complete, **provided})
     except ConfigurationError as error:
         raise _of_data_source(error, complete) from None
@@ -352,7 +378,7 @@ def in_kafkas_spelling(text: str) -> str:
     Names of one word are words of the text too, and stay, as do arguments of a Python call: `client_id=...`.
     """
     names = sorted((name for name in option_kinds() if "_" in name), key=len, reverse=True)
-    pattern = "|".join(name.replace("_", "[._]") for name in (*names, "bootstrap_servers"))
+    pattern = "|".join(name.replace("_", "[._]") for name in (*names, BOOTSTRAP))
     in_text = rf"(?<![\w.])'?({pattern})\b(?![.]\w|=(?:[.]|,|[A-Z]\w*\())'?"
     spelled = re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
     return re.sub(r"(?<==)(True|False)\b", lambda found: found[1].lower(), spelled)

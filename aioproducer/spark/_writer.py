@@ -33,6 +33,7 @@ from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._row_groups import rows_of_splits
 from aioproducer.spark._shown_errors import text_first, text_first_from_pickle
 from aioproducer.spark._task import TaskCounts, TaskSender, batch_report, publish
+from aioproducer.spark._topics import create_missing_topic
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -64,6 +65,7 @@ class SinkWriter(DataSourceArrowWriter):
         """Prepare before Spark takes the writer to the tasks."""
         if not self._is_ready:
             with text_first_from_pickle():
+                create_missing_topic(self._options)
                 self._preparation = prepared(self._options)
             self._is_ready = True
         return self.__dict__
