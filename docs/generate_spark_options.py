@@ -76,6 +76,8 @@ KAFKAS_SINK = """\
 `kafka.bootstrap.servers` is required.
 Defaults are those of that page, except {defaults}: a task sends at once all that it has.
 {refused}
+`kafka.sasl.token.provider` names what makes the tokens of OAUTHBEARER, in text:
+[Tokens](../how-to/spark.md#tokens-oauthbearer).
 Constant headers are options too: `header.<name>` adds a header to each record.
 Spark gives the names of options in lower case, so the header's name is in lower case too; the column `headers` takes
 any name.
@@ -84,7 +86,7 @@ KAFKAS_SOURCE = """\
 ## Kafka's own, for a read
 
 `kafka.bootstrap.servers` is required. Further properties are {known}.
-TLS, PLAIN and SCRAM have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
+TLS and SASL have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
 Proxies and address maps are for writes alone, since records are read with aiokafka.
 {refused}"""
 

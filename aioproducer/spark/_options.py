@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from aioproducer._protocol.topic_admin_messages import OF_CLUSTER
@@ -23,6 +22,7 @@ from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.spark._decision_record import SinkIds
 from aioproducer.spark._offsets import EARLIEST, OffsetsChoice
 from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._token_option import with_token_provider
 
 ValueT = TypeVar("ValueT")
 
@@ -39,8 +39,6 @@ FIRST_ANSWER_TIMEOUT_S: Final = 10.0
 """How long the driver waits for any broker to answer, before any task."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 COMMIT_TIMEOUT_MS: Final = 300_000
-
-NOTHING_PROVIDED: Final[Mapping[str, object]] = MappingProxyType({})
 
 NOT_SETTABLE: Final = {
     "key.serializer": "keys are the bytes, or the UTF-8, of the column",
@@ -205,24 +203,21 @@ class SinkOptions:
     """Partitions and replicas of the topic, which is created if it does not exist."""
     input: RowShape | None = None
     """Columns of the row groups that the rows name, which the tasks of `aioproducer load` read."""
-    provided: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """Kafka's properties that are objects, of a load in this process."""
 
     @classmethod
     @clears_frames
-    def parse(cls, given: Mapping[str, str], *, provided: Mapping[str, object] = NOTHING_PROVIDED) -> "SinkOptions":
+    def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
         """Return the options of a write.
 
         Args:
             given: by Spark or the command.
-            provided: Kafka's properties that are objects.
 
         Raises:
             ConfigurationError: an option is unknown, wrong, or missing beside another.
         """
         reader = OptionReader(given)
         options = cls(
-            kafka=sink_properties(reader.take_prefixed(KAFKA_PREFIX), provided),
+            kafka=sink_properties(reader.take_prefixed(KAFKA_PREFIX)),
             topic=reader.take("topic", text, None),
             exactly_once=reader.take("exactlyOnce", boolean, default=False),
             sink_id=reader.take("sinkId", text, None),
@@ -238,7 +233,6 @@ class SinkOptions:
             report=reader.take("report", text, None),
             topic_shape=reader.take("createTopic", topic_shape, None),
             input=row_shape(reader),
-            provided=provided,
         )
         reader.take("includeHeaders", boolean, default=False)  # Spark's sink accepts it too; the column decides
         reader.check_all_taken(KAFKA_PREFIX, HEADER_PREFIX)
@@ -301,7 +295,7 @@ class SinkOptions:
 
     def producer_config(self, transactional_id: str | None = None) -> ProducerConfig:
         """Return the configuration of a task's producer; with an id, of one that has a transaction."""
-        return ProducerConfig.from_kafka_properties({**self.task_properties(transactional_id), **self.provided})
+        return ProducerConfig.from_kafka_properties(with_token_provider(self.task_properties(transactional_id)))
 
     @property
     def topic_of_decision(self) -> str:
@@ -335,7 +329,7 @@ def row_shape(reader: OptionReader) -> RowShape | None:
     return shape if is_splits else None
 
 
-def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object]) -> dict[str, str]:
+def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return Kafka's properties of a task's producer, checked.
 
     Raises:
@@ -356,7 +350,7 @@ def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object
     complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
     try:
         in_python_spelling(complete, {BOOTSTRAP, *option_kinds()})  # what a file may have is refused here
-        ProducerConfig.from_kafka_properties({**complete, **provided})
+        ProducerConfig.from_kafka_properties(with_token_provider(complete))
     except ConfigurationError as error:
         raise _of_data_source(error, complete) from None
     return complete
@@ -496,9 +490,8 @@ def connection_config(properties: Mapping[str, str]) -> ProducerConfig:
     """
     given = {name: value for name, value in properties.items() if is_of_connection(name)}
     try:
-        config = ProducerConfig.from_kafka_properties(
-            {"bootstrap.servers": properties["bootstrap.servers"], "client.id": "aioproducer-spark", **given}
-        )
+        always = {"bootstrap.servers": properties["bootstrap.servers"], "client.id": "aioproducer-spark"}
+        config = ProducerConfig.from_kafka_properties(with_token_provider({**always, **given}))
         check_readable(config)
     except ConfigurationError as error:
         raise _of_data_source(error, given) from None

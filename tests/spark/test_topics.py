@@ -63,5 +63,5 @@ def test_missing_topic_is_not_created_unasked(cluster: ThreadedFakeCluster) -> N
     """The error has the command that creates it."""
     given = options(cluster, "orders", None)
     create_missing_topic(given)
-    with pytest.raises(ConfigurationError, match="does not exist.*`aioproducer topic create orders`"):
+    with pytest.raises(ConfigurationError, match=r"does not exist.*`aioproducer topic create orders`"):
         prepared(given)
