@@ -361,6 +361,11 @@ def _of_data_source(error: ConfigurationError, properties: Mapping[str, str]) ->
     text = in_kafkas_spelling(str(error))
     if error.option is None:
         return ConfigurationError(text)
+    if error.option == "sasl_token_provider" and not any(python_name(name) == error.option for name in properties):
+        text = (
+            f"{KAFKA_PREFIX}sasl.token.provider is missing: OAUTHBEARER needs the name of what makes the tokens, such as "
+            "'MskIam region=eu-central-1' or module:object"
+        )
     given = next((name for name in properties if python_name(name) == error.option), kafka_name(error.option))
     option = f"{KAFKA_PREFIX}{given}"
     return ConfigurationError(text if text.startswith(option) else f"{option}: {text}", option=option)
@@ -374,6 +379,7 @@ def in_kafkas_spelling(text: str) -> str:
     names = sorted((name for name in option_kinds() if "_" in name), key=len, reverse=True)
     pattern = "|".join(name.replace("_", "[._]") for name in (*names, BOOTSTRAP))
     in_text = rf"(?<![\w.])'?({pattern})\b(?![.]\w|=(?:[.]|,|[A-Z]\w*\())'?"
+    text = re.sub(r": pass ssl_context=.*", ": an option is text here, and no other has its place", text)
     spelled = re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
     return re.sub(r"(?<==)(True|False)\b", lambda found: found[1].lower(), spelled)
 
