@@ -59,7 +59,7 @@ TESTS_OF_DECISIONS = [
 OLD_SPARKS = ("4.2.1", "4.0.5")
 LONG_ON_SPARK = (
     "tests/spark/test_commit_histories.py",
-    *(f"tests/spark/functions/test_{name}.py" for name in ("event_log", "load", "pipeline")),
+    *(f"tests/spark/functions/test_{name}.py" for name in ("both_formats", "event_log", "load", "pipeline")),
 )
 """Tests that the gate leaves out."""
 

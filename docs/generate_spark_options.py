@@ -1,4 +1,4 @@
-"""Writes `reference/spark_options.md` from `aioproducer/spark/_options.py` and the texts below.
+"""Writes `reference/spark_options.md` from the options of `aioproducer/spark` and the texts below.
 
 Run it after changing an option: `python docs/generate_spark_options.py`. A test fails while the page is old.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from aioproducer.spark import _options as options
+from aioproducer.spark import _source_options as source_options
 
 PAGE = Path(__file__).parent / "reference" / "spark_options.md"
 
@@ -44,23 +45,47 @@ SINK_TEXTS = {
     "includeHeaders": "Accepted and ignored, as in Spark's sink: the column `headers` decides.",
 }
 SOURCE_TEXTS = {
-    "subscribe": "Topics to read. Required.",
-    "startingOffsets": "Where the first batch of a new checkpoint, or a batch job, begins. "
-    "A stream begins at `latest` unless told otherwise, a batch job at `earliest`.",
-    "endingOffsets": "Where a batch job ends; a stream refuses it.",
+    "subscribe": "Topics to read. This, `subscribePattern` or `assign` is required, and one alone.",
+    "subscribePattern": "Topics to read, those that come later too: a regular expression that is found in their names. "
+    "It is one of Python, which has no `\\p{...}`.",
+    "assign": "Partitions to read. One that is not there is left out with a warning.",
+    "startingOffsets": "Where the first batch of a new checkpoint, or a batch job, begins: all partitions must be "
+    "given. A stream begins at `latest` unless told otherwise, a batch job at `earliest`.",
+    "startingOffsetsByTimestamp": "The same by time: at the first record that is so late. It wins over "
+    "`startingOffsets`.",
+    "startingTimestamp": "The same for all partitions. It wins over both.",
+    "startingOffsetsByTimestampStrategy": "Where a partition begins that has no record so late: nowhere, or at its "
+    "end.",
+    "endingOffsets": "Where a batch job ends: all partitions must be given. A stream refuses it.",
+    "endingOffsetsByTimestamp": "The same by time: before the first record that is so late. It wins over "
+    "`endingOffsets`. A stream refuses it.",
+    "endingTimestamp": "The same for all partitions. It wins over both. Without effect on a stream.",
+    "failOnDataLoss": "`false` logs a warning and goes on if records were deleted before they were read, or are "
+    "beyond the end of a partition.",
+    "minPartitions": "About so many tasks: partitions with more records are read by more of them.",
+    "maxRecordsPerPartition": "Most offsets that a task reads.",
     "maxOffsetsPerTrigger": "Most offsets in a batch of a stream, over all partitions in proportion. "
-    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins. Only of a "
-    "stream.",
-    "failOnDataLoss": "`false` logs a warning and goes on if records were deleted before they were read.",
-    "isolation": "`read_uncommitted` also reads what is not committed or was aborted.",
+    "Before Spark 4.2 the first batch after a start may have more, as Spark does not say where it begins. Without "
+    "effect on a batch job.",
+    "minOffsetsPerTrigger": "A batch of a stream waits for so many offsets, but for the first after a start. With "
+    "`availableNow` nothing waits. Without effect on a batch job.",
+    "maxTriggerDelay": "How long it waits at most.",
+    "fetchOffset.numRetries": "How often the driver asks for offsets before it fails. While a query runs, each time "
+    "waits up to five minutes for a broker; at its start 10 seconds, once.",
+    "fetchOffset.retryIntervalMs": "Milliseconds between them.",
+    "kafkaConsumer.pollTimeoutMs": "Milliseconds that a task waits for a broker, or for the next record, before it "
+    "fails.",
+    "includeHeaders": "Adds the column `headers`, which is null in rows of records without any.",
+    "isolation": "`read_uncommitted` also reads what is not committed or was aborted, as Spark's own source does "
+    "unless told otherwise. `kafka.isolation.level` is the same option.",
     "offsetGroup": "Group to which the offsets of a stream's finished batches are committed, so that tools show the "
     "lag. It does not decide what is read. The last batch of a query that ends is not committed: Spark says that a "
     "batch is finished when it plans the next.",
-    "includeHeaders": "Adds the column `headers`.",
+    "groupIdPrefix": "Accepted and without effect: the reader is in no consumer group, and needs no rights to one.",
 }
 
 INTRODUCTION = """\
-<!-- Written by docs/generate_spark_options.py from aioproducer/spark/_options.py and the texts it has. -->
+<!-- Written by docs/generate_spark_options.py from the options of aioproducer/spark and the texts it has. -->
 
 # Options of the Spark data source
 
@@ -88,7 +113,22 @@ KAFKAS_SOURCE = """\
 `kafka.bootstrap.servers` is required. Further properties are {known}.
 TLS and SASL have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
 Proxies and address maps are for writes alone, since records are read with aiokafka.
+
+These are taken so that a job goes on as it is, and have no effect, as they change no row: properties of a producer, and
+{ignored}.
 {refused}"""
+METRICS = """\
+## Not supported
+
+| of Spark's own source | why, and what instead |
+|---|---|
+| `metrics` in the progress of a query: `avgOffsetsBehindLatest` and so on | Spark takes metrics from sources written \
+in Java or Scala alone (`ReportsSourceMetrics`; up to 4.3). `aioproducer.spark.offsets_behind_latest(source)` makes \
+them, with the same names, of the `endOffset` and `latestOffset` that the progress has. |
+| continuous processing, `trigger(continuous=...)` | Spark has it for sources written in Java or Scala alone. |
+| `kafka.*` that name classes of Java | Nothing of it runs in Java. |
+| the settings `spark.kafka.*` of the session, and its delegation tokens | Each read has its own options. |
+"""
 
 
 class Option(NamedTuple):
@@ -102,17 +142,23 @@ class Option(NamedTuple):
 def render() -> str:
     """Return the whole page."""
     defaults = f"`batch.size` ({options.BATCH_SIZE}) and `linger.ms` ({options.LINGER_MS})"
-    arguments = options._CONSUMER_ARGUMENTS  # noqa: SLF001  # the list of what is known
-    known = ", ".join(f"`kafka.{name}`" for name in arguments if name != "bootstrap.servers")
+    arguments = source_options._CONSUMER_ARGUMENTS  # noqa: SLF001  # the list of what is known
+    known = _names(name for name in arguments if name != "bootstrap.servers")
+    ignored, refused = _names(source_options.WITHOUT_EFFECT), _refused(source_options.NOT_READABLE)
     return "\n".join(
         [
             INTRODUCTION,
             f"## Write\n\n{_table(options.SinkOptions, SINK_TEXTS)}",
             KAFKAS_SINK.format(defaults=defaults, refused=_refused(options.NOT_SETTABLE)),
-            f"## Read\n\n{_table(options.SourceOptions, SOURCE_TEXTS)}",
-            KAFKAS_SOURCE.format(known=known, refused=_refused(options.NOT_READABLE)),
+            f"## Read\n\n{_table(source_options.SourceOptions, SOURCE_TEXTS)}",
+            KAFKAS_SOURCE.format(known=known, ignored=ignored, refused=refused),
+            METRICS,
         ]
     )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`kafka.{name}`" for name in names)
 
 
 def option_names(model: type) -> set[str]:
@@ -150,7 +196,7 @@ def _options(model: type) -> Iterator[Option]:
 def _allowed(read: ast.expr) -> str:
     """Return what a reader takes: the text of its error."""
     try:
-        eval(ast.unparse(read), vars(options))("")  # noqa: S307  # of the package itself
+        eval(ast.unparse(read), {**vars(options), **vars(source_options)})("")  # noqa: S307  # of the package itself
     except ValueError as error:
         return _escaped(str(error))
     return ""
@@ -158,15 +204,16 @@ def _allowed(read: ast.expr) -> str:
 
 def _default(value: ast.expr, read: ast.expr) -> str:
     if isinstance(value, ast.Name) and value.id.isupper():
-        value = ast.Constant(getattr(options, value.id))
+        value = ast.Constant({**vars(options), **vars(source_options)}[value.id])
     match value, read:
         case ast.Constant(value=bool(flag)), _:
             return f"`{str(flag).lower()}`"
         case ast.Constant(value=int(time)), ast.Name(id="duration_ms"):
             return f"`{time // 60_000}m`"
-        case ast.Constant(value=str(text)), _:
-            return f"`{text}`"
-        case ast.Call(args=[ast.Constant(value=str(word)), *_]), _:
+        case (ast.Constant(value=str(word)) | ast.Constant(value=int(word)), _) | (
+            ast.Call(args=[ast.Constant(value=str(word)), *_]),
+            _,
+        ):
             return f"`{word}`"
     return ""
 

@@ -83,6 +83,7 @@ class ConnectionPool:
         """
         if not nodes:  # no metadata yet; a response without nodes is refused by the refresher
             return
+        self._coordinators -= nodes.keys()
         for node_id, node_connection in list(self._node_connections.items()):
             if node_id >= 0 and not self._is_kept(node_connection, nodes.get(node_id)):
                 self._drop(node_connection)
@@ -147,11 +148,10 @@ class ConnectionPool:
 
     def _is_kept(self, node_connection: NodeConnection, named: Node | None) -> bool:
         """Whether metadata leaves a node where it is; `named` is what metadata says of it."""
-        node = node_connection.node
-        if named is None and node.id in self._coordinators:
-            return node_connection.is_open or node_connection.is_connecting
-        self._coordinators.discard(node.id)
-        return named is not None and (named.host, named.port) == (node.host, node.port)
+        if named is None:
+            is_in_use = node_connection.is_open or node_connection.is_connecting
+            return is_in_use and node_connection.node.id in self._coordinators
+        return (named.host, named.port) == node_connection.place
 
     def _add(self, node: Node) -> None:
         self._node_connections[node.id] = NodeConnection(node, self._context, self._note_change)

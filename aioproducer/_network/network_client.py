@@ -115,7 +115,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
             if not error.retriable:
                 raise
         except (OSError, RuntimeError):
-            """The system has no descriptor or thread now: the connections will load them."""
+            pass  # the system has no descriptor or thread now: the connections will load them
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""

@@ -182,8 +182,7 @@ class NodeConnection:
         # What was counted until now stays in the row of the address: a total never falls.
         self._context = replace(self._context, counters=self._context.counters_by_node.of(node.id))
         if self.connection is not None:
-            self.connection.label = label_of(node)
-            self.connection.count_in(self._context)
+            self._assign(self.connection)
 
     def retire(self) -> None:
         """Make no further attempt, and close when no request is in flight."""
@@ -293,7 +292,13 @@ class NodeConnection:
             return partial(BrokerConnection, context, label, self._lose)
         return partial(SaslConnection, context, label, self._lose, place=self.place, sasl=sasl)
 
+    def _assign(self, connection: BrokerConnection) -> None:
+        """Let a connection have the name and the counters of this node, under whichever it was begun."""
+        connection.label = label_of(self.node)
+        connection.count_in(self._context)
+
     def _take(self, connection: BrokerConnection) -> None:
+        self._assign(connection)
         self.connection = connection
         self.connection_id = next(self._context.connection_ids)
         self._failed_attempts_in_a_row = 0

@@ -217,7 +217,7 @@ class LifecycleMethods:
         self._lifecycle = ProducerStateMachine(self._lifecycle.name)
         self._running = self._starting = self._closing = None
         self._starters = 0
-        self._is_handed_out = self._is_close_reported = False
+        self._is_handed_out = self._is_close_reported = self._keeps_hooks = False
         return started
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # part of the promise
@@ -354,6 +354,7 @@ class LifecycleMethods:
             self._random.seed()
             return
         self._lifecycle.is_forked = True
+        self._handed_over.clear()  # the parent's own
         if self._running is not None:
             self._running.stop_taking()
 

@@ -18,7 +18,7 @@ from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import from_call, group_of, limits_of, owned, owned_headers, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
-from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, explains
 from aioproducer._producer.process_end import end_began_at, refuse_at_the_end
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @explains(OF_PRODUCERS, other_block="__enter__")
-class Producer(LifecycleMethods, SendMethods, TransactionMethods, metaclass=KindWithHints):
+class Producer(LifecycleMethods, SendMethods, TransactionMethods):
     """Gets records into Apache Kafka.
 
     ```python

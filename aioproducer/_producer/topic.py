@@ -13,7 +13,7 @@ from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
 from aioproducer._producer.bulk import Columns, CommonParts
-from aioproducer._producer.names_elsewhere import OF_TOPICS, KindWithHints, explains
+from aioproducer._producer.names_elsewhere import OF_TOPICS, explains
 from aioproducer._shown_values import in_any_state
 from aioproducer.records import check_topic_name, normalize_headers
 
@@ -116,7 +116,7 @@ class TopicRecords(Generic[KeyT, ValueT]):
 
 
 @explains(OF_TOPICS)
-class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT], metaclass=KindWithHints):
+class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
     """A topic of a producer; made by `Producer.topic`. Usable as long as its producer: it holds no records itself.
 
     Its records run through the producer's pipeline with the topic's serializers, so interceptors and partitioner see

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, offsets_of
-from aioproducer._producer.names_elsewhere import OF_TRANSACTIONS, KindWithHints, explain_keyword, explains
+from aioproducer._producer.names_elsewhere import OF_TRANSACTIONS, explain_keyword, explains
 from aioproducer._producer.send_methods import SendMethods
 from aioproducer._shown_values import in_any_state
 from aioproducer._transactions.prepared import PreparedTransaction
@@ -279,7 +279,7 @@ ABORT_AFTER_CANCEL_S = 5.0
 
 
 @explains(OF_TRANSACTIONS)
-class Transaction(SendMethods, metaclass=KindWithHints):
+class Transaction(SendMethods):
     """An open transaction: the send methods of the producer, for records that become visible together.
 
     Made by `async with producer.transaction()`. After the end of that block every method raises `IllegalStateError`, so

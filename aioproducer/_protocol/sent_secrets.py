@@ -20,10 +20,15 @@ HIDDEN: Final = "<hidden>"
 
 _RUN: Final = 6
 _MOST: Final = 16  # secrets kept: passwords and tokens change
-_LOOKED_AT: Final = 4096  # characters of a text, and ...
-_LONGEST_SECRET: Final = 16_384  # ... of a secret: comparing them is work of the event loop
+_LOOKED_AT: Final = 1024  # characters of a text, ...
+_LONGEST_SECRET: Final = 4096  # ... of a secret, and ...
+_MOST_CHARACTERS: Final = 4 * _LONGEST_SECRET  # ... of all that are kept: comparing them is work of the event loop
 _LONG: Final = 128
-_OF_KAFKA: Final = frozenset({"Invalid username or password", "Authentication failed: Invalid username or password"})
+_OF_KAFKA: Final = re.compile(
+    r"(Authentication failed: )?Invalid (username or password|user credentials)"
+    r"|Authentication failed during (re-)?authentication due to invalid credentials with SASL mechanism "
+    r"(PLAIN|SCRAM-SHA-(256|512)|OAUTHBEARER|GSSAPI)"
+)
 """Texts that Kafka says of any password: to hide a word of them would tell that it is the password."""
 _UNSHARED: Final = (0, 2, 3)  # characters of base64 in which the bytes before a secret have a part, by their number
 
@@ -49,7 +54,7 @@ class SentSecrets:
     def hidden(self, text: str) -> str:
         """Return the text with `<hidden>` for the secrets; of a long text its beginning."""
         text = text[:_LOOKED_AT]
-        if not self._kept or not text or text in _OF_KAFKA:
+        if not self._kept or not text or _OF_KAFKA.fullmatch(text):
             return text
         is_secret = bytearray(len(text))
         for secret, forms_of in self._kept:
@@ -67,20 +72,21 @@ class SentSecrets:
         half = _LONGEST_SECRET // 2
         key = (secret if len(secret) <= _LONGEST_SECRET else secret[:half] + secret[-half:]), forms_of
         self._kept.pop(key, None)
-        while len(self._kept) >= _MOST:
-            del self._kept[next(iter(self._kept))]
         self._kept[key] = None
+        while len(self._kept) > _MOST or sum(len(each) for each, _ in self._kept) > _MOST_CHARACTERS:
+            del self._kept[next(iter(self._kept))]
 
 
 def _places(text: str, forms: set[str]) -> Iterator[tuple[int, int]]:
     """Yield start and end of what the text has in common with the forms."""
-    runs: dict[str, list[int]] = {}
-    for at in range(len(text) - _RUN + 1):
-        runs.setdefault(text[at : at + _RUN], []).append(at)
+    together = "\n".join(forms)
+    # Every run of six has four characters that begin at a multiple of three: most texts need a third of the look-ups.
+    parts = [part for part in range(0, len(text) - 3, 3) if text[part : part + 4] in together]
+    for at in sorted({at for part in parts for at in range(max(part - 2, 0), part + 1)}):
+        run = text[at : at + _RUN]
+        if len(run) == _RUN and run in together:
+            yield at, at + _RUN
     for form in forms:
-        for at in range(len(form) - _RUN + 1):
-            for found in runs.get(form[at : at + _RUN], ()):
-                yield found, found + _RUN
         if 0 < len(form) < _RUN:  # as a word of its own: "x" is a part of many
             for match in re.finditer(rf"(?<!\w){re.escape(form)}(?!\w)", text):
                 yield match.span()

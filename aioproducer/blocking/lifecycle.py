@@ -305,7 +305,7 @@ class BlockingLifecycle:
     @property
     def config(self) -> ProducerConfig:
         """The configuration in effect."""
-        return self._config
+        return self._producer.config  # with ids that are complete once it has started
 
     def __del__(self) -> None:
         """Warn if it was not closed."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, overload
 from aioproducer._producer.arguments import CallDeadline, from_call, limits_of, owned, owned_headers
 from aioproducer._producer.bulk import is_async
 from aioproducer._producer.lifecycle import caller
-from aioproducer._producer.names_elsewhere import OF_PRODUCERS, KindWithHints, explains
+from aioproducer._producer.names_elsewhere import OF_PRODUCERS, explains
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
 from aioproducer._producer.topic import TopicRecords
@@ -50,7 +50,7 @@ PURGE_AGAIN_S: Final = 0.001
 
 
 @explains(OF_PRODUCERS, other_block="__aenter__")  # noqa: PLR0904  # as many as `Producer`
-class BlockingProducer(BlockingTransactions, metaclass=KindWithHints):
+class BlockingProducer(BlockingTransactions):
     """Gets records into Apache Kafka from threads and scripts that have no event loop.
 
     ```python

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from aioproducer._producer.arguments import owned, owned_headers
-from aioproducer._producer.names_elsewhere import OF_TOPICS, KindWithHints, explains
+from aioproducer._producer.names_elsewhere import OF_TOPICS, explains
 from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import wait_for
 from aioproducer.blocking._handoff_queue import queued_record
@@ -64,7 +64,7 @@ class TopicQueue(Protocol):
 
 
 @explains(OF_TOPICS)
-class BlockingTopic(Generic[KeyT, ValueT], metaclass=KindWithHints):
+class BlockingTopic(Generic[KeyT, ValueT]):
     """A topic of a `BlockingProducer`; made by `BlockingProducer.topic`. Safe to share between threads."""
 
     def __init__(

@@ -273,14 +273,14 @@ def _sink_lines(
         yield f"sink {sink}: nothing is decided"
     else:
         rows = sum(each.rows for each in decision.entries)
-        tasks = f"{len(decision.entries)} tasks, {rows:,} rows" if decision.entries else "finished"
+        tasks = "finished" if decision.is_finished else f"{len(decision.entries)} tasks, {rows:,} rows"
         yield f"sink {sink}: last decided is batch {decision.batch} of [{decision.query}]: {tasks}; kept by {topic}"
     yield from listed_lines(own) if own else ["no transactions"]
 
 
 def _is_of(ids: SinkIds, each: CoordinatedTransaction) -> bool:
     name = each[0].transactional_id
-    return name == ids.coordinator or ids.parity_of(name) is not None
+    return name == ids.coordinator or ids.is_data_id(name)
 
 
 async def _resolve(sink: str, topic: str | None, requests: ClusterRequests, *, accepts_loss: bool) -> int:
@@ -290,12 +290,12 @@ async def _resolve(sink: str, topic: str | None, requests: ClusterRequests, *, a
         if accepts_loss:
             await found.commit.accept_loss()
         else:
-            await found.commit.prepare()
+            await found.commit.resolve()
     except (LostTransactionsError, UnfinishedCommitError) as error:
         return _left_open(sink, error)
     decision = await found.decision()
     last = "nothing is decided" if decision is None else f"batch {decision.batch} of [{decision.query}] is committed"
-    ended = sum(found.ids.parity_of(each) is not None for each in before)
+    ended = sum(map(found.ids.is_data_id, before))
     say([f"sink {sink}: {last}; {ended} open transaction{'s' * (ended != 1)} ended"])
     return 0
 

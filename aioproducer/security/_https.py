@@ -108,8 +108,12 @@ class _HttpProxy:
     def _refusal(self, error: Exception) -> str:
         status = _STATUS_OF_TUNNEL.match(str(error))
         if status is not None and status[1] == _WANTS_CREDENTIALS:
-            wants = "wants a user and a password" if self.credentials is None else "refuses the user or the password"
-            return f"it {wants} (407)"
+            if self.credentials is None:
+                return "it wants a user and a password (407)"
+            # Which schemes it offers is not to be had from `http.client`.
+            return (
+                "it refuses the user or the password (407), or wants Negotiate, NTLM or Digest, where Basic is spoken"
+            )
         if status is not None:
             return f"it refuses: {status[1]}"
         return error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__

@@ -6,6 +6,7 @@ Spark finds the format by itself, through the module `pyspark_aioproducer`. The 
 and set up a session. pyspark, pyarrow and aiokafka come with `aioproducer[spark]`; they are imported at the first call.
 """
 
+from aioproducer.spark._progress import offsets_behind_latest
 from aioproducer.spark._session import activate, check, foreach_batch, recommended_conf, register
 
-__all__ = ["activate", "check", "foreach_batch", "recommended_conf", "register"]
+__all__ = ["activate", "check", "foreach_batch", "offsets_behind_latest", "recommended_conf", "register"]

@@ -1,7 +1,8 @@
 """Requests of the commit to real coordinators: the methods of `_commit.TransactionCluster`. Needs no pyspark."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -39,9 +40,10 @@ from aioproducer._transactions.requests import TXN_OFFSET_COMMIT_V1
 from aioproducer._transactions.states import FIRST_V2
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError, ProducerFencedError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from aioproducer.spark._commit import ENDED, FENCED, OpenedTransaction, Preparation, SinkCommit
+from aioproducer.spark._commit import ENDED, FENCED, OpenedTransaction, SinkCommit
 from aioproducer.spark._decision_record import Decision, SinkIds
 from aioproducer.spark._options import COMMIT_TIMEOUT_MS, FIRST_ANSWER_TIMEOUT_S, TRANSACTION_TIMEOUT_MS, SinkOptions
+from aioproducer.spark._write_choice import Preparation
 
 KeyT = TypeVar("KeyT")
 ResultT = TypeVar("ResultT")
@@ -120,34 +122,33 @@ class SinkCluster:
 
     async def fetch_decision(self) -> Mapping[int, OffsetAndMetadata]:
         """See `TransactionCluster`."""
-        places = [(self._topic, number) for number in range(self.partitions)]
+        found = await _offsets_of_group(self._requests, self._ids.group)
+        if 0 not in found.get(self._topic, {}):
+            # Of all topics, a broker does not tell that the first offset of one is on its way.
+            places = [(self._topic, number) for number in range(self.partitions)]
+            found |= await _offsets_of_group(self._requests, self._ids.group, places)
+        return found.get(_newest(found), {})
 
-        def check(response: OffsetsResponse) -> None:
-            for code in response.error_codes:
-                raise_refusal(code, f"offsets of group {self._ids.group!r}")
-
-        request = AdminRequest(
-            OFFSET_FETCH,
-            lambda _: encode_offset_fetch_request(self._ids.group, places, require_stable=True),
-            lambda response: decode_offset_fetch_response(response.payload),
-            check,
-        )
-        found = await self._requests.to_coordinator(self._ids.group, request, kind=CoordinatorType.GROUP)
-        return {
-            each.partition: OffsetAndMetadata(each.offset, each.metadata)
-            for each in found.offsets
-            if each.offset != NO_OFFSET
-        }
+    async def forget_decisions(self, coordinator: PreparedTransaction) -> None:
+        """See `TransactionCluster`."""
+        topics = await _offsets_of_group(self._requests, self._ids.group)
+        await self._write_offsets(coordinator, {TopicPartition(topic, 0): OffsetAndMetadata(0, "") for topic in topics})
 
     async def write_decision(
         self, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
     ) -> PreparedTransaction:
         """See `TransactionCluster`."""
+        places = {TopicPartition(self._topic, number): offset for number, offset in offsets.items()}
+        return await self._write_offsets(coordinator, places)
+
+    async def _write_offsets(
+        self, coordinator: PreparedTransaction, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> PreparedTransaction:
         if coordinator.version < FIRST_V2:
             await _or_fenced(self._add_group(coordinator), FENCED)
         await _or_fenced(self._commit_offsets(coordinator, offsets), ENDED)
         request = end_request(coordinator, is_commit=True)
-        end = self._requests.to_coordinator(coordinator.transactional_id, request, timeout_s=REQUEST_TIMEOUT_S)
+        end = self._requests.to_coordinator(coordinator.transactional_id, request)
         try:
             ended = await _or_fenced(end, ENDED)
         except BrokerError as error:  # an earlier attempt may have committed
@@ -166,13 +167,12 @@ class SinkCluster:
         return await self._requests.to_coordinator(coordinator.transactional_id, request)
 
     async def _commit_offsets(
-        self, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
+        self, coordinator: PreparedTransaction, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> PartitionsResponse:
         def check(response: PartitionsResponse) -> None:
             for code in response.error_codes:
                 raise_refusal(code, f"decision of sink {self._ids.sink_id!r}, offsets of topic {self._topic!r}")
 
-        places = {TopicPartition(self._topic, number): offset for number, offset in offsets.items()}
         is_v2 = coordinator.version >= FIRST_V2
         request = AdminRequest(
             TXN_OFFSET_COMMIT if is_v2 else TXN_OFFSET_COMMIT._replace(max_version=TXN_OFFSET_COMMIT_V1),
@@ -180,7 +180,7 @@ class SinkCluster:
                 version,
                 identity=_identity(coordinator),
                 member=ConsumerGroupMetadata(self._ids.group),
-                offsets=places,
+                offsets=offsets,
             ),
             lambda response: decode_txn_offset_commit_response(response.version, response.payload),
             check,
@@ -203,10 +203,16 @@ class SinkCluster:
         await self._requests.find_coordinators([each.transactional_id for each in transactions])
         return await _side_by_side(end, transactions)
 
-    async def abort_all(self, transactional_ids: Collection[str]) -> None:
+    async def abort_all(self, transactions: Mapping[str, OpenedTransaction]) -> None:
         """See `TransactionCluster`."""
-        await self._requests.find_coordinators(transactional_ids)
-        await _side_by_side(self._initialise, transactional_ids)
+
+        async def abort(name: str) -> None:
+            each = transactions[name]
+            with suppress(ProducerFencedError):  # its holder is another by now
+                await self.fence(PreparedTransaction(name, each.producer_id, each.epoch, FIRST_V2))
+
+        await self._requests.find_coordinators(transactions)
+        await _side_by_side(abort, transactions)
 
     async def ongoing_ids(self, prefix: str) -> Collection[str]:
         """See `TransactionCluster`."""
@@ -222,11 +228,17 @@ class SinkCluster:
 
 
 def with_sink(
-    options: SinkOptions, ask: Callable[[SinkCommit], Awaitable[ResultT]], *, finds_topic: bool = False
+    options: SinkOptions,
+    ask: Callable[[SinkCommit], Awaitable[ResultT]],
+    *,
+    is_patient: bool = False,
+    finds_topic: bool = False,
 ) -> ResultT:
     """Connect to the cluster, let a sink's commit do something, and return what it returns.
 
     Args:
+        is_patient: wait for brokers that are away as long as `commitTimeout`; else 10 s for the first answer, and 15 s
+            for each other.
         finds_topic: look up the option `topic` too, beside the topic of the decision.
 
     Raises:
@@ -237,8 +249,7 @@ def with_sink(
     async def session() -> ResultT:
         assert options.sink_id is not None
         ids, topic = SinkIds(options.sink_id), options.topic_of_decision
-        async with _connected(options) as requests:
-            await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
+        async with _connected(options, is_patient=is_patient) as requests:
             if finds_topic and options.topic != topic:
                 await _find_topic(requests, options.topic)
             await _find_topic(requests, topic, "decisionTopic" if options.decision_topic else "topic")
@@ -254,19 +265,21 @@ def with_sink(
     return asyncio.run(session())
 
 
-def prepared(options: SinkOptions) -> Preparation | None:
+def prepared(options: SinkOptions, *, is_running: bool = False) -> Preparation | None:
     """Look the topic up, and prepare a sink that is exactly once; on the driver, before any task.
+
+    Args:
+        is_running: it is a stream that has written before: it waits for brokers that are away.
 
     Raises:
         ConfigurationError: the topic does not exist.
-        KafkaError: no broker answered in 10 s; or as `SinkCommit.prepare`.
+        KafkaError: no broker answered in 10 s, or in `commitTimeout`; or as `SinkCommit.prepare`.
     """
     if options.exactly_once:
-        return with_sink(options, SinkCommit.prepare, finds_topic=True)
+        return with_sink(options, SinkCommit.prepare, is_patient=is_running, finds_topic=True)
 
     async def look() -> None:
-        async with _connected(options) as requests:
-            await requests.refresh(timeout_s=FIRST_ANSWER_TIMEOUT_S)
+        async with _connected(options, is_patient=is_running) as requests:
             await _find_topic(requests, options.topic)
 
     asyncio.run(look())
@@ -300,17 +313,12 @@ async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) 
     """Find the topic of a sink's decision by the offsets of its group, unless it is given.
 
     Raises:
-        ConfigurationError: the name or the topic is wrong, or its group has offsets of several topics.
+        ConfigurationError: the name or the topic is wrong.
         KafkaError: the cluster did not answer in time, or refused.
     """
     ids = SinkIds(sink_id)
     if topic is None:
-        topics = await _topics_with_offsets(requests, ids.group)
-        if len(topics) > 1:
-            raise ConfigurationError(
-                f"sink {sink_id!r} has decisions in {', '.join(sorted(topics))}: say which with --topic"
-            )
-        topic = next(iter(topics), "")
+        topic = _newest(await _offsets_of_group(requests, ids.group))
     if topic:
         cluster = await requests.refresh([topic])
         if not cluster.partition_count(topic):
@@ -318,25 +326,51 @@ async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) 
     return FoundSink(ids, topic, SinkCluster(requests, ids, topic=topic))
 
 
-async def _topics_with_offsets(requests: ClusterRequests, group: str) -> Collection[str]:
+async def _offsets_of_group(
+    requests: ClusterRequests, group: str, places: Sequence[tuple[str, int]] | None = None
+) -> dict[str, dict[int, OffsetAndMetadata]]:
+    """Return the offsets of a sink's group by topic and partition, as soon as no transaction may change them.
+
+    Args:
+        places: None for all.
+    """
+
     def check(response: OffsetsResponse) -> None:
         for code in response.error_codes:
             raise_refusal(code, f"offsets of group {group!r}")
 
     request = AdminRequest(
         OFFSET_FETCH,
-        lambda _: encode_offset_fetch_request(group, None, require_stable=True),
+        lambda _: encode_offset_fetch_request(group, places, require_stable=True),
         lambda response: decode_offset_fetch_response(response.payload),
         check,
     )
-    found = await requests.to_coordinator(group, request, kind=CoordinatorType.GROUP)
-    return {each.topic for each in found.offsets if each.offset != NO_OFFSET}
+    response = await requests.to_coordinator(group, request, kind=CoordinatorType.GROUP)
+    found: dict[str, dict[int, OffsetAndMetadata]] = {}
+    for each in response.offsets:
+        if each.offset != NO_OFFSET:
+            found.setdefault(each.topic, {})[each.partition] = OffsetAndMetadata(each.offset, each.metadata)
+    return found
 
 
-def _connected(options: SinkOptions) -> ClusterRequests:
+def _newest(found: Mapping[str, Mapping[int, OffsetAndMetadata]]) -> str:
+    """Return the topic with the newest decision; empty if there is none."""
+    revisions = [(offsets[0].offset, topic) for topic, offsets in found.items() if 0 in offsets]
+    return max(revisions, default=(0, ""))[1]
+
+
+@asynccontextmanager
+async def _connected(options: SinkOptions, *, is_patient: bool) -> AsyncIterator[ClusterRequests]:
     config = options.producer_config()
-    access = cluster_access(config)
-    return ClusterRequests(config.bootstrap, REQUEST_TIMEOUT_S, client_id="aioproducer-spark", access=access)
+    patience_s = options.commit_timeout_ms / 1_000
+    async with ClusterRequests(
+        config.bootstrap,
+        patience_s if is_patient else REQUEST_TIMEOUT_S,
+        client_id="aioproducer-spark",
+        access=cluster_access(config),
+    ) as requests:
+        await requests.refresh(timeout_s=patience_s if is_patient else FIRST_ANSWER_TIMEOUT_S)
+        yield requests
 
 
 async def _find_topic(requests: ClusterRequests, topic: str | None, option: str = "topic") -> None:

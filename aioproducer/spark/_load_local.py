@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from aioproducer.errors import KafkaError
-from aioproducer.spark._commit import RUN_PREFIX, BatchAction, Preparation, WrittenTask, run_action
+from aioproducer.spark._commit import WrittenTask
 from aioproducer.spark._coordinators import prepared, with_sink
 from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._row_groups import Split, records_of
 from aioproducer.spark._task import TaskCounts, TaskSender, Watch, batch_report
+from aioproducer.spark._write_choice import RUN_PREFIX, BatchAction, Preparation, WriteName, choose
 
 Told = Callable[[int, int], None]
 """Is told the rows and the bytes of each batch that was taken."""
@@ -69,20 +70,21 @@ class LocalLoad:
 
     def _run_exactly_once(self, preparation: Preparation) -> dict[str, object] | None:
         sink_id = self._options.sink_id or ""
-        action, batch = run_action(preparation, sink_id=sink_id, query=self.query)
+        name = WriteName(self.query, run="", batch=None, topic=self._options.topic or "")
+        action, record = choose(preparation.last, name, sink_id=sink_id)
         if action is BatchAction.SKIP:
             return None
-        data_id = SinkIds(sink_id).data_id(batch, 0, 0)
+        data_id = SinkIds(sink_id).data_id(preparation.lane, 0, 0)
         counts, transaction = self._sender().send_all(
             self._records(), task=0, transactional_id=data_id, watch=self._watch
         )
         entry = None
         if transaction is not None:
             entry = TaskEntry.of(transaction, partition=0, attempt=0, rows=counts.rows)
-        written = [WrittenTask(preparation, batch, self.query, entry)]
+        written = [WrittenTask(preparation, record, entry)]
         begun = time.monotonic()
         try:
-            with_sink(self._options, lambda commit: commit.commit(written, is_last=True))
+            with_sink(self._options, lambda commit: commit.commit(written, is_last=True), is_patient=True)
         except BaseException:
             with contextlib.suppress(KafkaError):  # the first error says more
                 with_sink(self._options, lambda commit: commit.abort(written))

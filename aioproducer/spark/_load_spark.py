@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._commit import (
+    ForgottenTransactionsError,
     LostTransactionsError,
     SupersededError,
     UncertainCommitError,
@@ -35,7 +36,14 @@ _SPLITS: Final = StructType(
 )
 _ERROR = re.compile(r"(?:^|[\s:(])(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception)): (\S.*)", re.MULTILINE)
 _OF_COMMIT: Final = frozenset(
-    each.__name__ for each in (LostTransactionsError, SupersededError, UncertainCommitError, UnfinishedCommitError)
+    each.__name__
+    for each in (
+        ForgottenTransactionsError,
+        LostTransactionsError,
+        SupersededError,
+        UncertainCommitError,
+        UnfinishedCommitError,
+    )
 )
 """Errors of a commit; they say more than one of the abort that Spark asks for after it."""
 _SAY_LESS: Final = frozenset(

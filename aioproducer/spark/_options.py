@@ -1,12 +1,12 @@
-"""Options of the data source: read and checked as a whole on the driver, before any task.
+"""Options of a write, and what reads options: checked as a whole on the driver, before any task.
 
 Spark gives an option as text and its name in lower case. Each error is a ConfigurationError that names the option as
 the documentation spells it, and what is allowed. No I/O.
 """
 
-import json
+import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final, TypeVar
@@ -17,12 +17,12 @@ from aioproducer.config._option_names import in_python_spelling, kafka_name, pyt
 from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
-from aioproducer.integrations._aiokafka_security import check_readable
 from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.spark._decision_record import SinkIds
-from aioproducer.spark._offsets import EARLIEST, OffsetsChoice
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._token_option import with_token_provider
+
+log = logging.getLogger("aioproducer.spark")
 
 ValueT = TypeVar("ValueT")
 
@@ -49,18 +49,9 @@ NOT_SETTABLE: Final = {
 }
 OF_COMMIT: Final = ("sinkId", "runId", "decisionTopic", "transactionTimeout", "commitTimeout")
 """Options without effect unless `exactlyOnce=true` is given."""
-NOT_READABLE: Final = {
-    "group.id": "no consumer group decides what is read; offsetGroup=NAME commits what was read, for the tools",
-    "auto.offset.reset": "give startingOffsets",
-    "key.deserializer": "keys are bytes: cast the column",
-    "value.deserializer": "values are bytes: cast the column",
-    "enable.auto.commit": "give offsetGroup",
-    "interceptor.classes": "transform the DataFrame",
-    "isolation.level": "give isolation",
-}
 
-_DURATION = re.compile(r"(\d+) ?(ms|s|m|min|h)?", re.IGNORECASE)
-_MS_IN: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_DURATION = re.compile(r"(\d+) ?(ms|s|m|min|h|d)?", re.IGNORECASE)
+_MS_IN: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 # Readers of values: a ValueError is raised for anything else, and its text is what is allowed
@@ -155,6 +146,24 @@ class OptionReader:
         for name in names:
             if name.lower() in self._given:
                 raise ConfigurationError(f"{name} {why}", option=name)
+
+    def warn(self, names: Collection[str], why: str) -> None:
+        """Log that options which are given have no effect, as Spark's own source does."""
+        for name in names:
+            if name.lower() in self._given:
+                log.warning("%s %s", name, why)
+
+    def take_alias(self, alias: str, name: str) -> None:
+        """Let an option be given under another name, too.
+
+        Raises:
+            ConfigurationError: it is given under both.
+        """
+        if (given := self._given.pop(alias.lower(), None)) is None:
+            return
+        if name.lower() in self._given:
+            raise ConfigurationError(f"{alias} and {name} are the same option; give one", option=alias)
+        self._given[name.lower()] = given
 
     def take_prefixed(self, prefix: str) -> dict[str, str]:
         """Return the options whose names begin so, without the prefix."""
@@ -278,7 +287,7 @@ class SinkOptions:
                 raise ConfigurationError(f"transactionTimeout: {text}", option="transactionTimeout") from None
             against = [name for name, fits in _AGAINST_TRANSACTIONS.items() if not fits(self.kafka.get(name))]
             if not against:
-                raise _of_data_source(error, self.kafka) from None
+                raise of_data_source(error, self.kafka) from None
             given = " and ".join(f"{KAFKA_PREFIX}{name}={self.kafka[name]}" for name in against)
             raise ConfigurationError(
                 f"{given} cannot be had with exactlyOnce=true: it needs kafka.enable.idempotence=true, and so "
@@ -352,19 +361,19 @@ def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
         in_python_spelling(complete, {BOOTSTRAP, *option_kinds()})  # what a file may have is refused here
         ProducerConfig.from_kafka_properties(with_token_provider(complete))
     except ConfigurationError as error:
-        raise _of_data_source(error, complete) from None
+        raise of_data_source(error, complete) from None
     return complete
 
 
-def _of_data_source(error: ConfigurationError, properties: Mapping[str, str]) -> ConfigurationError:
+def of_data_source(error: ConfigurationError, properties: Mapping[str, str]) -> ConfigurationError:
     """Return an error of the producer's configuration with the names that options have here."""
     text = in_kafkas_spelling(str(error))
     if error.option is None:
         return ConfigurationError(text)
     if error.option == "sasl_token_provider" and not any(python_name(name) == error.option for name in properties):
         text = (
-            f"{KAFKA_PREFIX}sasl.token.provider is missing: OAUTHBEARER needs the name of what makes the tokens, such as "
-            "'MskIam region=eu-central-1' or module:object"
+            f"{KAFKA_PREFIX}sasl.token.provider is missing: OAUTHBEARER needs the name of what makes the tokens, such "
+            "as 'MskIam region=eu-central-1' or module:object"
         )
     given = next((name for name in properties if python_name(name) == error.option), kafka_name(error.option))
     option = f"{KAFKA_PREFIX}{given}"
@@ -388,166 +397,3 @@ def in_sparks_words(error: Exception) -> str:
     """Return the text of a producer's error with the options and values of a write: null for None."""
     text = in_kafkas_spelling(str(error)).replace(f"{KAFKA_PREFIX}transaction.timeout.ms", "transactionTimeout")
     return re.sub(r"(?<![\w'.-])None(Type)?(?![\w'.-])", "null", text)
-
-
-def offsets_choice(given: str) -> OffsetsChoice:
-    """Return what `earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}` says."""
-    expected = 'earliest, latest or JSON such as {"orders": {"0": 23, "1": -2}} (-2: earliest, -1: latest)'
-    match given.strip().lower():
-        case "earliest":
-            return OffsetsChoice("earliest", {})
-        case "latest":
-            return OffsetsChoice("latest", {})
-    try:
-        offsets = {
-            topic: {int(number): int(offset) for number, offset in partitions.items()}
-            for topic, partitions in json.loads(given).items()
-        }
-    except (ValueError, AttributeError, TypeError):
-        raise ValueError(expected) from None
-    if any(offset < EARLIEST for partitions in offsets.values() for offset in partitions.values()):
-        raise ValueError(expected)
-    return OffsetsChoice("json", offsets)
-
-
-def topic_names(given: str) -> tuple[str, ...]:
-    """Return topics from a list with commas."""
-    names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
-    if not all(names):
-        raise ValueError("names of topics with commas between them")
-    return names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
-    """Options of a read; the fields have their names, which are in camel case there."""
-
-    kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
-    subscribe: tuple[str, ...]
-    starting_offsets: OffsetsChoice
-    ending_offsets: OffsetsChoice
-    max_offsets_per_trigger: int | None
-    fails_on_data_loss: bool
-    isolation: str
-    offset_group: str | None
-    includes_headers: bool
-
-    @classmethod
-    @clears_frames
-    def parse(cls, given: Mapping[str, str], *, is_stream: bool | None) -> "SourceOptions":
-        """Return the options of a read; a stream begins at the latest offset unless told otherwise, as Spark's own.
-
-        Args:
-            given: by Spark.
-            is_stream: None if that is not known yet.
-
-        Raises:
-            ConfigurationError: an option is unknown, wrong or missing, or has no effect.
-        """
-        reader = OptionReader(given)
-        default = OffsetsChoice("earliest" if is_stream is False else "latest", {})
-        options = cls(
-            kafka=source_properties(reader.take_prefixed(KAFKA_PREFIX)),
-            subscribe=reader.take("subscribe", topic_names, ()),
-            starting_offsets=reader.take("startingOffsets", offsets_choice, default),
-            ending_offsets=reader.take("endingOffsets", offsets_choice, OffsetsChoice("latest", {})),
-            max_offsets_per_trigger=reader.take("maxOffsetsPerTrigger", positive, None),
-            fails_on_data_loss=reader.take("failOnDataLoss", boolean, default=True),
-            isolation=reader.take("isolation", one_of("read_committed", "read_uncommitted"), "read_committed"),
-            offset_group=reader.take("offsetGroup", text, None),
-            includes_headers=reader.take("includeHeaders", boolean, default=False),
-        )
-        reader.check_all_taken(KAFKA_PREFIX)
-        options.check(is_stream=is_stream)
-        if is_stream:
-            reader.refuse(["endingOffsets"], "is for batch reads: a stream has no end")
-        if is_stream is False:
-            reader.refuse(["maxOffsetsPerTrigger", "offsetGroup"], "is for streams: Spark reads a batch as a whole")
-        return options
-
-    def check(self, *, is_stream: bool | None) -> None:
-        """Raise a ConfigurationError if the options do not fit together."""
-        if not self.subscribe:
-            raise ConfigurationError("subscribe is missing: the names of topics to read", option="subscribe")
-        if is_stream is False and self.starting_offsets.word == "latest":
-            raise ConfigurationError("startingOffsets=latest reads nothing in a batch", option="startingOffsets")
-        if self.ending_offsets.word == "earliest":
-            raise ConfigurationError("endingOffsets must be latest or JSON", option="endingOffsets")
-        for name, choice in (("startingOffsets", self.starting_offsets), ("endingOffsets", self.ending_offsets)):
-            if strangers := set(choice.offsets) - set(self.subscribe):
-                found = ", ".join(sorted(strangers))
-                raise ConfigurationError(f"{name} names topics that subscribe does not: {found}", option=name)
-
-
-_CONNECTION: Final = ("security.protocol", "allow.plaintext.credentials", "proxy.url", "address.map", "allowed.brokers")
-_CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
-
-
-def is_of_connection(name: str) -> bool:
-    """Whether a property of Kafka says how to connect: the same options as of a write."""
-    return name in _CONNECTION or name.startswith(_CONNECTION_PREFIXES)
-
-
-def connection_config(properties: Mapping[str, str]) -> ProducerConfig:
-    """Return what the properties of a read say about connections.
-
-    Raises:
-        ConfigurationError: they do not fit together, or aiokafka, which reads, cannot do one.
-    """
-    given = {name: value for name, value in properties.items() if is_of_connection(name)}
-    try:
-        always = {"bootstrap.servers": properties["bootstrap.servers"], "client.id": "aioproducer-spark"}
-        config = ProducerConfig.from_kafka_properties(with_token_provider({**always, **given}))
-        check_readable(config)
-    except ConfigurationError as error:
-        raise _of_data_source(error, given) from None
-    return config
-
-
-_CONSUMER_ARGUMENTS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    "bootstrap.servers": ("bootstrap_servers", text),
-    "client.id": ("client_id", text),
-    "fetch.min.bytes": ("fetch_min_bytes", positive),
-    "fetch.max.bytes": ("fetch_max_bytes", positive),
-    "fetch.max.wait.ms": ("fetch_max_wait_ms", natural),
-    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", positive),
-    "request.timeout.ms": ("request_timeout_ms", positive),
-    "retry.backoff.ms": ("retry_backoff_ms", natural),
-    "metadata.max.age.ms": ("metadata_max_age_ms", positive),
-    "connections.max.idle.ms": ("connections_max_idle_ms", positive),
-    "check.crcs": ("check_crcs", boolean),
-}
-"""Kafka's property of a consumer -> the argument of aiokafka's, and what reads it."""
-
-
-def source_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return Kafka's properties of the consumers, checked.
-
-    Raises:
-        ConfigurationError: one is unknown, or not to be set here.
-    """
-    if "bootstrap.servers" not in properties:
-        raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
-    for _ in consumer_arguments(properties):
-        pass
-    connection_config(properties)
-    return dict(properties)
-
-
-def consumer_arguments(properties: Mapping[str, str]) -> Iterator[tuple[str, object]]:
-    """Yield the arguments of aiokafka's consumer that Kafka's properties mean; raises as `source_properties`."""
-    for name, value in properties.items():
-        option = f"{KAFKA_PREFIX}{name}"
-        if is_of_connection(name):
-            continue
-        if name in NOT_READABLE:
-            raise ConfigurationError(f"{option} cannot be set: {NOT_READABLE[name]}", option=option)
-        if name not in _CONSUMER_ARGUMENTS:
-            near = get_close_matches(name, _CONSUMER_ARGUMENTS, n=3) or list(_CONSUMER_ARGUMENTS)
-            listed = ", ".join(f"{KAFKA_PREFIX}{each}" for each in near)
-            raise ConfigurationError(f"unknown option {option}; known are {listed}", option=option)
-        argument, read = _CONSUMER_ARGUMENTS[name]
-        try:
-            yield argument, read(value)
-        except ValueError as error:
-            raise ConfigurationError(f"{option}={value!r}: must be {error}", option=option) from None

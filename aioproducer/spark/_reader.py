@@ -2,41 +2,43 @@
 
 The rows are those of Spark's own Kafka source: key, value, topic, partition, offset, timestamp, timestampType, and
 headers where asked for. The offsets a stream keeps are that source's too. Ranges are fixed by the offsets, so a batch
-that is run again has the same rows. All through aiokafka's consumer, which is imported here alone.
+that is run again has the same rows. All through aiokafka's consumer.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError as ConsumerError
 from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndMetadata
 from anyio.from_thread import start_blocking_portal
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from aioproducer._admin.cluster_requests import ClusterRequests
-from aioproducer._producer.connection_security import cluster_access
-from aioproducer._shown_values import how_to_create
 from aioproducer.errors import ConfigurationError, KafkaError
-from aioproducer.integrations._aiokafka_security import aiokafka_security
+from aioproducer.spark._cluster_offsets import ClusterOffsets, Found, asked
+from aioproducer.spark._consumer import consumer_of
 from aioproducer.spark._offsets import (
+    Bounds,
     OffsetRange,
     Offsets,
-    Place,
+    OffsetsChoice,
+    Side,
+    check_matched,
+    check_order,
     chosen,
     from_json,
     limited,
-    lost_ranges,
     ranges,
+    split,
     to_json,
 )
-from aioproducer.spark._options import FIRST_ANSWER_TIMEOUT_S, SourceOptions, connection_config, consumer_arguments
 from aioproducer.spark._python_worker import reused_worker
+from aioproducer.spark._shown_errors import text_first
+from aioproducer.spark._source_options import SourceOptions
 
 if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord
@@ -45,12 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("aioproducer.spark")
 
-ResultT = TypeVar("ResultT")
-
-QUESTION_TIMEOUT_S: Final = 30
-"""How long the driver waits for all answers of a question."""
-STALL_TIMEOUT_S: Final = 120
-"""How long a task waits without a record before it fails."""
 ROWS_PER_BATCH: Final = 20_000
 
 _FIELDS: Final = (
@@ -70,69 +66,68 @@ class RangeReader:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._cluster = ClusterOffsets(options)
 
-    def earliest_and_latest(self) -> tuple[Offsets, Offsets]:
-        """Ask the cluster for the first and the next offset of each partition; as far as a reader may see.
-
-        Raises:
-            ConfigurationError: a topic does not exist.
-            KafkaError: no answer in time.
-        """
-        return asked(self._earliest_and_latest())
-
-    async def _earliest_and_latest(self) -> tuple[Offsets, Offsets]:
-        places = [TopicPartition(*place) for place in await self._places()]
-        async with consumer_of(self._options) as consumer:
-            earliest = await consumer.beginning_offsets(places)
-            latest = await consumer.end_offsets(places)
-            return {tuple(place): offset for place, offset in earliest.items()}, {
-                tuple(place): offset for place, offset in latest.items()
-            }
-
-    async def _places(self) -> list[Place]:
-        config = connection_config(self._options.kafka)
-        async with ClusterRequests(
-            config.bootstrap, FIRST_ANSWER_TIMEOUT_S, client_id=config.client_id, access=cluster_access(config)
-        ) as requests:
-            cluster = await requests.refresh(self._options.subscribe)
-        counts = {topic: cluster.partition_count(topic) or 0 for topic in self._options.subscribe}
-        if missing := [topic for topic, count in counts.items() if not count]:
-            raise ConfigurationError(
-                f"subscribe: no topic {', '.join(map(repr, missing))} exists; {how_to_create(missing[0])}",
-                option="subscribe",
-            )
-        return [(topic, number) for topic, count in counts.items() for number in range(count)]
-
-    def plan(self, start: Offsets, end: Offsets, earliest: Offsets) -> list[InputPartition]:
-        """Return a partition of Spark's for each range.
+    def offsets_of(self, side: Side, choice: OffsetsChoice, found: Found) -> Offsets:
+        """Return the offset of each partition at which a read begins or ends.
 
         Raises:
-            KafkaError: records of it are deleted, unless failOnDataLoss=false.
+            ConfigurationError: the choice does not fit the partitions.
         """
-        planned = ranges(start, end, earliest)
-        for lost, left in lost_ranges(planned, earliest):
+        option, at_times = choice.option(side), found.at_times.get(side, {})
+        try:
+            if side == "starting" and not self._options.takes_latest_without_match:
+                check_matched(choice, at_times)
+            return chosen(choice, found.bounds, at_times)
+        except ValueError as error:
+            raise ConfigurationError(f"{option}: {error}", option=option) from None
+
+    def plan(self, start: Offsets, end: Offsets, bounds: Bounds) -> list[InputPartition]:
+        """Return a partition of Spark's for each range, or part of one.
+
+        Raises:
+            KafkaError: records of it are deleted, or were never there, unless failOnDataLoss=false.
+        """
+        left = [self._left_of(each, bounds) for each in ranges(start, end, bounds.earliest)]
+        parts = split(
+            [each for each in left if each.start < each.end],
+            self._options.min_partitions,
+            self._options.max_records_per_partition,
+        )
+        return [InputPartition(each) for each in parts]
+
+    def _left_of(self, wanted: OffsetRange, bounds: Bounds) -> OffsetRange:
+        """Return what the partition has of a range."""
+        place, named = (wanted.topic, wanted.partition), f"{wanted.topic}-{wanted.partition}"
+        if place not in bounds.latest:
+            self.note_loss(f"partition {named} is gone")
+            return wanted._replace(end=wanted.start)
+        first, last = bounds.earliest[place], bounds.latest[place]
+        if first > wanted.start:
+            self.note_loss(f"offsets {wanted.start} to {min(first, wanted.end)} of {named} are deleted")
+        if last < wanted.end:
             self.note_loss(
-                f"offsets {lost.start} to {min(left, lost.end)} of {lost.topic}-{lost.partition} are deleted"
+                f"offsets {max(last, wanted.start)} to {wanted.end} of {named} are not there; it ends at {last}"
             )
-        return [
-            InputPartition(each._replace(start=max(each.start, earliest.get((each.topic, each.partition), 0))))
-            for each in planned
-            if each.end > earliest.get((each.topic, each.partition), 0)
-        ]
+        return wanted._replace(start=max(wanted.start, first), end=min(wanted.end, last))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range.
 
         Raises:
-            KafkaError: no record came for two minutes; or records are deleted, unless failOnDataLoss=false.
+            KafkaError: no record came in time (kafkaConsumer.pollTimeoutMs); or records are deleted, unless
+                failOnDataLoss=false.
         """
         if partition is None or partition.value is None:  # Spark makes such a partition of a batch without any
             return
         wanted: OffsetRange = partition.value
         with (
             reused_worker(),
+            text_first(),
             start_blocking_portal() as portal,
-            portal.wrap_async_context_manager(consumer_of(self._options)) as consumer,
+            portal.wrap_async_context_manager(
+                consumer_of(self._options, patience_s=self._options.poll_timeout_ms / 1_000)
+            ) as consumer,
         ):
             place = TopicPartition(wanted.topic, wanted.partition)
             portal.call(_begin, consumer, place, wanted.start)
@@ -149,9 +144,10 @@ class RangeReader:
         """Return records and the offset after them; an offset further on without records is one that has none.
 
         Raises:
-            KafkaError: none came for two minutes.
+            KafkaError: none came in time.
         """
-        deadline = asyncio.get_running_loop().time() + STALL_TIMEOUT_S
+        patience_s = self._options.poll_timeout_ms / 1_000
+        deadline = asyncio.get_running_loop().time() + patience_s
         while True:
             try:
                 found = await consumer.getmany(place, timeout_ms=200, max_records=ROWS_PER_BATCH)
@@ -166,7 +162,8 @@ class RangeReader:
             if asyncio.get_running_loop().time() > deadline:
                 raise KafkaError(
                     f"no record of {place.topic}-{place.partition} came after offset {position} for "
-                    f"{STALL_TIMEOUT_S} s, though the partition goes on: its leader does not answer"
+                    f"{patience_s:g} s (kafkaConsumer.pollTimeoutMs), though the partition goes on: its leader does "
+                    "not answer"
                 )
 
     def note_loss(self, what: str) -> None:
@@ -192,7 +189,9 @@ class RangeReader:
         ]
         fields = list(_FIELDS)
         if self._options.includes_headers:
-            columns.append([[{"key": key, "value": value} for key, value in record.headers] for record in records])
+            columns.append(
+                [[{"key": key, "value": value} for key, value in record.headers] or None for record in records]
+            )
             fields.append(_HEADERS_FIELD)
         arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
@@ -215,40 +214,6 @@ async def _begin(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int)
     consumer.seek(place, offset)
 
 
-@asynccontextmanager
-async def consumer_of(options: SourceOptions, group_id: str | None = None) -> AsyncIterator[AIOKafkaConsumer]:
-    """Run a consumer that commits nothing by itself and does not guess where to begin."""
-    consumer = AIOKafkaConsumer(
-        group_id=group_id,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        isolation_level=options.isolation,
-        **dict(consumer_arguments(options.kafka)),
-        **await aiokafka_security(connection_config(options.kafka)),
-    )
-    try:
-        await consumer.start()
-        yield consumer
-    finally:
-        await consumer.stop()
-
-
-def asked(question: Coroutine[None, None, ResultT]) -> ResultT:
-    """Run a question to the cluster on a loop of its own.
-
-    Raises:
-        KafkaError: no answer in time, or a refusal.
-    """
-    try:
-        return asyncio.run(asyncio.wait_for(question, QUESTION_TIMEOUT_S))
-    except KafkaError:  # perhaps a TimeoutError too, which says more
-        raise
-    except TimeoutError:
-        raise KafkaError(f"no answer from the cluster in {QUESTION_TIMEOUT_S} s") from None
-    except ConsumerError as error:
-        raise KafkaError(f"{type(error).__name__}: {error}") from error
-
-
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 except ImportError:  # before Spark 4.2
@@ -260,62 +225,98 @@ except ImportError:  # before Spark 4.2
 class KafkaReader(RangeReader, DataSourceReader):
     """Reads what topics have when the job begins."""
 
+    @text_first()
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each range of the read.
 
         Raises:
-            ConfigurationError: the offsets name a partition that is not there.
+            ConfigurationError: the offsets do not fit the partitions, or each other.
+            KafkaError: records are not there, unless failOnDataLoss=false.
         """
-        earliest, latest = self.earliest_and_latest()
+        first, last = self._options.starting_offsets, self._options.ending_offsets
+        found = self._cluster.ask({"starting": first, "ending": last})
+        start, end = self.offsets_of("starting", first, found), self.offsets_of("ending", last, found)
         try:
-            start = chosen(self._options.starting_offsets, earliest, latest)
-            end = chosen(self._options.ending_offsets, earliest, latest)
+            check_order(start, end)
         except ValueError as error:
-            raise ConfigurationError(f"startingOffsets or endingOffsets: {error}") from None
-        return self.plan(start, end, earliest)
+            option = first.option("starting")
+            raise ConfigurationError(f"{option} and {last.option('ending')}: {error}", option=option) from None
+        return self.plan(start, end, found.bounds)
 
 
 class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream; the state of the driver's one lives as long as the query."""
+    """Reads topics as a stream; the state of the driver's one lives as long as the query.
 
-    def __init__(self, options: SourceOptions) -> None:
+    Args:
+        options: of the read.
+        now: the time in seconds, for `maxTriggerDelay`.
+    """
+
+    def __init__(self, options: SourceOptions, *, now: Callable[[], float] = monotonic) -> None:
         super().__init__(options)
+        self._now = now
+        self._last_batch_at: float | None = None
         self._last_end: Offsets | None = None
         self._stop_at: Offsets | None = None
 
+    @text_first()
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
         """Return where a new query begins.
 
         Raises:
-            ConfigurationError: startingOffsets name a partition that is not there.
+            ConfigurationError: the offsets do not fit the partitions.
+            KafkaError: they are behind the end of a partition, unless failOnDataLoss=false.
         """
-        earliest, latest = self.earliest_and_latest()
-        try:
-            self._last_end = chosen(self._options.starting_offsets, earliest, latest)
-            return to_json(self._last_end)
-        except ValueError as error:
-            raise ConfigurationError(f"startingOffsets: {error}", option="startingOffsets") from None
+        choice = self._options.starting_offsets
+        found = self._cluster.ask({"starting": choice})
+        start = self.offsets_of("starting", choice, found)
+        for (topic, number), offset in start.items():
+            if offset > (end := found.bounds.latest[topic, number]):
+                self.note_loss(f"{choice.option('starting')}: {topic}-{number} ends at offset {end}, before {offset}")
+        self._last_end = start
+        return to_json(start)
 
+    @text_first()
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: Mapping[str, Mapping[str, int]] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, dict[str, int]]:
         """Return where the next batch ends; before Spark 4.2 it is asked without arguments."""
-        earliest, latest = self.earliest_and_latest()
-        if self._stop_at is not None:
-            latest = {place: min(offset, self._stop_at.get(place, 0)) for place, offset in latest.items()}
         begun = from_json(start) if start else self._last_end
+        bounds = self._cluster.ask(at_least=begun or {}).bounds
+        latest = bounds.latest
+        if self._stop_at is not None:
+            latest = {place: min(latest.get(place, last), last) for place, last in self._stop_at.items()}
         if begun is None:
             # Spark 4.0 after a restart: a limited end might lie before the start, which is not known here.
             return to_json(latest)
-        self._check_not_before(begun, latest)
-        begun = {place: min(begun.get(place, earliest[place]), latest[place]) for place in latest}
+        self._check_not_lost(begun, bounds)
+        begun = {place: min(begun.get(place, bounds.earliest.get(place, end)), end) for place, end in latest.items()}
+        if self._waits_for_more(begun, latest):
+            return to_json(begun)
         return to_json(limited(begun, latest, self._rows_allowed(limit)))
 
-    def _check_not_before(self, begun: Offsets, latest: Offsets) -> None:
+    def _check_not_lost(self, begun: Offsets, bounds: Bounds) -> None:
         for (topic, number), offset in begun.items():
-            end = latest.get((topic, number), offset)
-            if end < offset and self._stop_at is None:
+            end = bounds.latest.get((topic, number))
+            if end is None:
+                self.note_loss(f"partition {topic}-{number} is gone, and was read to offset {offset}")
+            elif end < offset:
                 self.note_loss(f"{topic}-{number} ends at offset {end}, and was read to {offset}")
+        for (topic, number), offset in bounds.earliest.items():
+            if offset and (topic, number) not in begun:
+                self.note_loss(f"{topic}-{number}, a new partition, begins at offset {offset}")
+
+    def _waits_for_more(self, begun: Offsets, latest: Offsets) -> bool:
+        """Return whether the batch waits for `minOffsetsPerTrigger`, as long as `maxTriggerDelay` lets it."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._stop_at is not None:  # what is available now is read to its end
+            return False
+        now, waiting = self._now(), sum(end - begun[place] for place, end in latest.items())
+        is_due = self._last_batch_at is None or now - self._last_batch_at >= self._options.max_trigger_delay_ms / 1_000
+        if waiting < least and not is_due:
+            return True
+        self._last_batch_at = now
+        return False
 
     def _rows_allowed(self, limit: "ReadLimit | None") -> int | None:
         if limit is None:
@@ -330,14 +331,17 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         rows = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
+    @text_first()
     def reportLatestOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
         """Return the latest offsets, for the query's progress."""
-        return to_json(self.earliest_and_latest()[1])
+        return to_json(self._cluster.ask().bounds.latest)
 
+    @text_first()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Let the query end at the offsets that are the latest now."""
-        self._stop_at = self.earliest_and_latest()[1]
+        self._stop_at = self._cluster.ask().bounds.latest
 
+    @text_first()
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> Sequence[InputPartition]:
@@ -345,10 +349,10 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         begun, ended = from_json(start), from_json(end)
         # Before Spark 4.2 a restart asks for an empty range. If it told the start, Trigger.AvailableNow, which asks
         # for its end once, would end after one limited batch.
-        if begun != ended:
-            self._last_end = ended
-        earliest, _ = self.earliest_and_latest()
-        return self.plan(begun, ended, earliest)
+        if begun == ended:
+            return []
+        self._last_end = ended
+        return self.plan(begun, ended, self._cluster.ask(at_least=ended).bounds)
 
     def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
         """Commit the offsets of a finished batch to `offsetGroup`, for the tools that show lag.

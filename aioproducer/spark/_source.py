@@ -11,8 +11,9 @@ from pyspark.sql.datasource import DataSource
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._columns import sink_columns
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._shown_errors import text_first
+from aioproducer.spark._source_options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -81,4 +82,4 @@ class AioproducerDataSource(DataSource):
 
         options = SinkOptions.parse(self.options)
         options.check_of_stream()
-        return SinkStreamWriter(options, sink_columns(schema, options))
+        return SinkStreamWriter(options, sink_columns(schema, options), self.options.get("checkpointLocation"))

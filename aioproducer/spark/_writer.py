@@ -14,7 +14,9 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,7 +26,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from aioproducer.spark._commit import BatchAction, Preparation, WrittenTask, batch_action, run_action
+from aioproducer.errors import ConfigurationError
+from aioproducer.spark._commit import WrittenTask
 from aioproducer.spark._coordinators import prepared, with_sink
 from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
@@ -34,10 +37,17 @@ from aioproducer.spark._row_groups import rows_of_splits
 from aioproducer.spark._shown_errors import text_first, text_first_from_pickle
 from aioproducer.spark._task import TaskCounts, TaskSender, batch_report, publish
 from aioproducer.spark._topics import create_missing_topic
+from aioproducer.spark._write_choice import RUN_PREFIX, BatchAction, Preparation, WriteName, choose
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
+RUN_ID: Final = "spark.jobGroup.id"
 """Local properties that Spark gives to the tasks of a stream."""
+_OF_STREAMS_SESSION: Final = ("spark.sql.streaming.offsetLog.formatVersion", "spark.sql.cbo.enabled")
+_IN_A_THREAD: Final = (
+    "a write in a thread of a foreachBatch function is a job for Spark unless the thread's function is wrapped in "
+    "pyspark.inheritable_thread_target"
+)
 
 
 @dataclass
@@ -46,7 +56,7 @@ class SinkMessage(WriterCommitMessage):
 
     counts: TaskCounts
     written: WrittenTask | None
-    """None without exactlyOnce, and for a task that skipped its rows because its batch is decided."""
+    """None without exactlyOnce."""
     query: str
     batch: int | None
 
@@ -57,16 +67,17 @@ class SinkWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
         self._columns = columns
-        self._run: Final = f"run {options.run_id or uuid.uuid4()}"
+        self._run: Final = f"{RUN_PREFIX}{options.run_id or uuid.uuid4()}"
         self._preparation: Preparation | None = None
         self._is_ready = False
+        self._is_running = options.batch_id is not None
 
     def __getstate__(self) -> dict[str, object]:
         """Prepare before Spark takes the writer to the tasks."""
         if not self._is_ready:
             with text_first_from_pickle():
-                create_missing_topic(self._options)
-                self._preparation = prepared(self._options)
+                create_missing_topic(self._options, is_running=self._is_running)
+                self._preparation = prepared(self._options, is_running=self._is_running)
             self._is_ready = True
         return self.__dict__
 
@@ -82,39 +93,37 @@ class SinkWriter(DataSourceArrowWriter):
         sender = TaskSender(self._options, self._columns)
         if self._options.input is not None:
             iterator = rows_of_splits(iterator, self._options.input)
-        query, batch = self._place(context)
-        if self._preparation is None:
+        name = self._name(context)
+        preparation = self._preparation
+        if preparation is None:
             counts, _ = sender.send_all(iterator, task=task)
-            return SinkMessage(counts, None, query, batch)
-        action, batch = self._action(self._preparation, query, batch)
-        if action is BatchAction.SKIP:
-            return SinkMessage(TaskCounts(), None, query, batch)
+            return SinkMessage(counts, None, name.query, name.batch)
         assert self._options.sink_id is not None
-        data_id = SinkIds(self._options.sink_id).data_id(batch, task, attempt)
+        _check_place(context, name, has_run_id=self._options.run_id is not None)
+        action, record = choose(preparation.last, name, sink_id=self._options.sink_id)
+        if action is BatchAction.SKIP:
+            skipped = WrittenTask(preparation, record, None, is_skipped=True)
+            return SinkMessage(TaskCounts(), skipped, name.query, name.batch)
+        data_id = SinkIds(self._options.sink_id).data_id(preparation.lane, task, attempt)
         counts, transaction = sender.send_all(iterator, task=task, transactional_id=data_id)
         entry = None
         if transaction is not None:
             entry = TaskEntry.of(transaction, partition=task, attempt=attempt, rows=counts.rows)
-        return SinkMessage(counts, WrittenTask(self._preparation, batch, query, entry), query, batch)
+        return SinkMessage(counts, WrittenTask(preparation, record, entry), name.query, name.batch)
 
-    def _place(self, context: TaskContext) -> tuple[str, int | None]:
-        """Return the query, and the batch if it is one of a stream."""
-        batch = self._options.batch_id
+    def _name(self, context: TaskContext) -> WriteName:
+        """Return where the write comes from."""
+        batch, topic = self._options.batch_id, self._options.topic or ""
         if batch is None and (of_spark := context.getLocalProperty(BATCH_ID)) is not None:
             batch = int(of_spark)
         if batch is None:
-            return self._run, None
-        return f"stream {context.getLocalProperty(QUERY_ID) or 'of foreach_batch'}", batch
-
-    def _action(self, preparation: Preparation, query: str, batch: int | None) -> tuple[BatchAction, int]:
-        sink_id = self._options.sink_id or ""
-        if batch is None:
-            return run_action(preparation, sink_id=sink_id, query=query)
-        return batch_action(preparation, sink_id=sink_id, batch=batch, query=query), batch
+            return WriteName(self._run, "", None, topic)
+        query = f"stream {context.getLocalProperty(QUERY_ID) or 'of foreach_batch'}"
+        return WriteName(query, context.getLocalProperty(RUN_ID) or "", batch, topic)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what all tasks have written."""
-        self._commit(messages, is_last=self._options.batch_id is None)
+        self._commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort what tasks have written; unless it is decided: then the commit goes on."""
@@ -123,13 +132,14 @@ class SinkWriter(DataSourceArrowWriter):
             with text_first():
                 with_sink(self._options, lambda commit: commit.abort(written))
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], *, is_last: bool) -> None:
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         begun = time.monotonic()
         sent = [message for message in messages if isinstance(message, SinkMessage)]
         written = _written(messages)
         if written:
+            is_last = sent[0].batch is None
             with text_first():
-                with_sink(self._options, lambda commit: commit.commit(written, is_last=is_last))
+                with_sink(self._options, lambda commit: commit.commit(written, is_last=is_last), is_patient=True)
         if not sent:
             return
         report = batch_report(
@@ -145,13 +155,17 @@ class SinkWriter(DataSourceArrowWriter):
 class SinkStreamWriter(SinkWriter, DataSourceStreamWriter):
     """Writes the batches of a stream; Spark 4.0 takes it for an Arrow writer because of its first parent."""
 
+    def __init__(self, options: SinkOptions, columns: SinkColumns, checkpoint: str | None = None) -> None:
+        super().__init__(options, columns)
+        self._is_running = not _is_new(checkpoint)
+
     def commit(  # type: ignore[override]  # Spark's own signature
         self,
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: ARG002, N803  # Spark's name
     ) -> None:
         """Commit what all tasks have written."""
-        self._commit(messages, is_last=False)
+        self._commit(messages)
 
     def abort(  # type: ignore[override]  # Spark's own signature
         self,
@@ -164,3 +178,34 @@ class SinkStreamWriter(SinkWriter, DataSourceStreamWriter):
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenTask]:
     return [message.written for message in messages if isinstance(message, SinkMessage) and message.written is not None]
+
+
+def _is_new(checkpoint: str | None) -> bool:
+    """Return whether a stream has committed no batch yet; False where its checkpoint cannot be looked at from here."""
+    path = urlsplit(checkpoint or "")
+    if not path.path or path.scheme not in {"", "file"}:
+        return False
+    return not any(Path(path.path, "commits").glob("[0-9]*"))
+
+
+def _check_place(context: TaskContext, name: WriteName, *, has_run_id: bool) -> None:
+    """Raise if Spark does not say which run or batch of a stream a write belongs to.
+
+    Raises:
+        ConfigurationError: it is in a thread of a foreachBatch function, or the job group is the user's own.
+    """
+    if name.batch is None:
+        marks = [context.getLocalProperty(each) for each in _OF_STREAMS_SESSION]
+        if not has_run_id and marks[0] is not None and marks[1] == "false":
+            raise ConfigurationError(f"exactlyOnce=true: {_IN_A_THREAD}", option="exactlyOnce")
+        return
+    try:
+        uuid.UUID(name.run)
+    except ValueError:
+        given = f"the job group is {name.run!r}" if name.run else "there is none"
+        raise ConfigurationError(
+            f"exactlyOnce=true in a stream needs the job group that Spark gives its query, by which a second write of "
+            f"a batch is told from a write that is repeated, and {given}: set none in foreachBatch (job tags do as "
+            f"well), and {_IN_A_THREAD}",
+            option="exactlyOnce",
+        ) from None

@@ -9,7 +9,6 @@ What it needs besides the benchmark's own environment is kept in the user's cach
 import asyncio
 import os
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,19 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aioproducer.testing.kafka.cache import cache_folder, cache_lock
-from aioproducer.testing.kafka.programs import run_program
 from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.job import Job
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
+from tests.spark_jars import SPARK_VERSION, fetch_into, fetch_jars
 
-SPARK_VERSION = "4.2.0"
-SINK_JARS = (
-    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",
-    f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{SPARK_VERSION}",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.0",
-)
-FETCH_TIMEOUT_S = 900.0
 FILE_COUNT = 4
 ROW_GROUPS_PER_FILE = 16
 
@@ -41,35 +32,13 @@ def pyspark_folder() -> Path:
     return cache_folder().parent / "spark" / SPARK_VERSION
 
 
-def jars_folder() -> Path:
-    return cache_folder().parent / "spark" / f"{SPARK_VERSION}-jars"
-
-
 async def fetch_spark() -> None:
     """Fetch PySpark through pip and the sink's jars through Maven, unless they are cached."""
     async with cache_lock("spark"):
         if not pyspark_folder().is_dir():
-            await _fetch(
-                pyspark_folder(),
-                [[sys.executable, "-m", "pip", "install", "-q", f"pyspark=={SPARK_VERSION}", "--target"]],
-            )
-        if not jars_folder().is_dir():
-            copy = ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"]
-            await _fetch(jars_folder(), [[*copy, f"-Dartifact={jar}", "-DoutputDirectory="] for jar in SINK_JARS])
-
-
-async def _fetch(folder: Path, commands: list[list[str]]) -> None:
-    """Run commands, to which the folder is added, beside the folder, which is renamed into place at the end."""
-    beside = folder.with_name(f".{folder.name}-{os.getpid()}")
-    beside.mkdir(parents=True)
-    try:
-        for *command, last in commands:
-            arguments = [*command, f"{last}{beside}"] if last.endswith("=") else [*command, last, str(beside)]
-            async with asyncio.timeout(FETCH_TIMEOUT_S):
-                await run_program(arguments)
-        beside.rename(folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            install = [sys.executable, "-m", "pip", "install", "-q", f"pyspark=={SPARK_VERSION}", "--target"]
+            await fetch_into(pyspark_folder(), [install])
+        await fetch_jars()
 
 
 async def written_files(folder: Path, rows: int, value_bytes: int) -> None:

@@ -426,3 +426,35 @@ def test_send_threadsafe_to_a_loop_that_does_not_run(
 
     assert ended.stdout.split() == [said], ended.stderr
     assert ("not delivered" in ended.stderr, lost in ended.stderr) == (bool(lost), True)
+
+
+HANDED_OVER_AT_A_FORK = """
+import asyncio, multiprocessing, sys
+from concurrent.futures import ThreadPoolExecutor
+from aioproducer import Producer
+
+async def send(value):
+    async with Producer(sys.argv[1]) as producer:
+        await producer.send("orders", value)
+
+def child():
+    asyncio.run(send(b"child"))
+
+async def main():
+    async with Producer(sys.argv[1]) as producer:
+        with ThreadPoolExecutor() as pool:
+            sending = pool.submit(producer.send_threadsafe, "orders", b"parent").result()
+        process = multiprocessing.get_context("fork").Process(target=child)  # this loop has not begun the call
+        process.start()
+        process.join()
+        await asyncio.wrap_future(sending)
+
+asyncio.run(main())
+"""
+
+
+def test_record_handed_over_before_a_fork_is_the_parents(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    ended = run(program, HANDED_OVER_AT_A_FORK, cluster.bootstrap_servers)
+
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert sorted(cluster.values()) == [b"child", b"parent"]

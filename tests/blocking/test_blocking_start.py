@@ -1,14 +1,23 @@
 """Starts: by the first call that sends, and where the system or the environment cannot carry the background thread."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aioproducer import BlockingProducer, ConfigurationError, MetadataTimeoutError, ProducerClosedError, RecordMetadata
+from aioproducer import (
+    BlockingProducer,
+    ConfigurationError,
+    MetadataTimeoutError,
+    ProducerClosedError,
+    ProducerInterceptor,
+    RecordMetadata,
+)
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import CertificateAuthority
 from tests.blocking.programs import run
@@ -221,6 +230,38 @@ def test_start_may_follow_a_first_use_that_failed(cluster: ClusterElsewhere, tmp
 
     with producer.start(wait=False):
         assert "running" in repr(producer)
+
+
+class Watching(ProducerInterceptor):
+    """Counts its closes."""
+
+    closes = 0
+
+    def close(self) -> None:
+        self.closes += 1
+
+
+def test_start_after_a_failed_first_use_closes_hooks(tmp_path: Path) -> None:
+    """A `start` that fails closes the producer for good, whatever was tried before."""
+    watching = Watching()
+    options: Any = {"security_protocol": "SSL", "ssl_truststore_location": str(tmp_path / "missing.pem")}
+    producer = BlockingProducer("127.0.0.1:9", interceptors=[watching], **options)
+    with pytest.raises(ConfigurationError, match="ssl_truststore_location"):
+        producer.send("orders", b"v")
+    assert watching.closes == 0
+
+    with pytest.raises(ConfigurationError, match="ssl_truststore_location"):
+        producer.start()
+
+    assert watching.closes == 1
+
+
+def test_config_has_complete_ids_once_started(cluster: ClusterElsewhere) -> None:
+    producer = BlockingProducer(cluster.bootstrap_servers, client_id="orders-{pid}")
+    assert producer.config.client_id == "orders-{pid}"
+
+    with producer:
+        assert producer.config.client_id == f"orders-{os.getpid()}"
 
 
 NO_STREAMS = """

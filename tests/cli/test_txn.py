@@ -12,7 +12,7 @@ from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer.config import ProducerConfig
 from aioproducer.spark._commit import LostTransactionsError, SinkCommit, WrittenTask
 from aioproducer.spark._coordinators import SinkCluster
-from aioproducer.spark._decision_record import SinkIds, TaskEntry
+from aioproducer.spark._decision_record import Decision, SinkIds, TaskEntry
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.cli.commands import Ended, ended, run, started
 
@@ -209,20 +209,20 @@ async def decide(bootstrap_servers: str, *, loses_a_task: bool) -> None:
         preparation = await commit.prepare()
         tasks = []
         for task in range(2):
-            async with Producer(bootstrap_servers, transactional_id=ids.data_id(0, task, 0)) as producer:
+            data_id = ids.data_id(preparation.lane, task, 0)
+            async with Producer(bootstrap_servers, transactional_id=data_id) as producer:
                 await producer.begin_transaction()
                 await producer.enqueue("t", b"%d" % task)
                 transaction = await producer.prepare_transaction()
-            tasks.append(
-                WrittenTask(preparation, 0, "stream q", TaskEntry.of(transaction, partition=task, attempt=0, rows=1))
-            )
+            record = Decision(query="stream q", run="r", batch=0, writes=("t",), position=1)
+            tasks.append(WrittenTask(preparation, record, TaskEntry.of(transaction, partition=task, attempt=0, rows=1)))
         write_decision = cluster.write_decision
 
         async def then_stop(*arguments: object) -> object:
             found = await write_decision(*arguments)  # type: ignore[arg-type]
             if not loses_a_task:
                 raise KeyboardInterrupt
-            await cluster.init_producer_id(ids.data_id(0, 1, 0))
+            await cluster.init_producer_id(ids.data_id(preparation.lane, 1, 0))
             return found
 
         cluster.write_decision = then_stop  # type: ignore[method-assign,assignment]

@@ -18,8 +18,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import aiokafka_security
-from aioproducer.spark._options import SinkOptions, SourceOptions, connection_config
+from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import SinkColumns
+from aioproducer.spark._source_options import SourceOptions, connection_config
 from aioproducer.spark._task import TaskSender
 from aioproducer.testing import CertificateAuthority
 from tests.docs.code_blocks import CLOUDS, ROOT, code_blocks

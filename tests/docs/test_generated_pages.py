@@ -10,7 +10,8 @@ import pytest
 
 from aioproducer import errors
 from aioproducer.config.producer_config import option_kinds
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source_options import SourceOptions
 from docs import generate_api, generate_configuration, generate_connection_errors, generate_spark_options
 from docs.generate_performance import FIGURES_FILE, PAGE, PLOT, page, plot
 from tests.benchmarks.report import BenchReport

@@ -255,6 +255,24 @@ async def test_bootstrap_connection_becomes_the_nodes() -> None:
 
 
 @in_virtual_time
+async def test_attempt_at_a_bootstrap_address_becomes_the_nodes() -> None:
+    """Metadata came by another address while it was connecting: errors and totals name the node."""
+    network = client_on()
+    broker = ScriptedBroker()
+    network.loop.servers["seed", 9092] = lambda: broker
+    waiting = asyncio.ensure_future(producer_id(network))
+    await asyncio.sleep(0.0001)
+    network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
+    await asyncio.sleep(1)
+    broker.transport.close()
+    with pytest.raises(BrokerConnectionError, match="broker 5 at seed:9092"):
+        await waiting
+    rows = network.client.counters_by_node.rows()
+    await network.client.close()
+    assert (rows[5].bytes_out > 0, rows[5].connections_closed) == (True, 1)
+
+
+@in_virtual_time
 async def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
     broker = ScriptedBroker()
     network = await connected_client(lambda: broker)

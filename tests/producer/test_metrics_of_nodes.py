@@ -25,11 +25,10 @@ async def test_latency_of_a_node_counts_each_answer_once() -> None:
     ):
         await producer.send("orders", b"v")
         answers = of_node(producer, "response-total", "node-1")
-        before_s = of_node(producer, "request-latency-avg", "node-1") * answers / 1000
         cluster.faults.delay(2.0, Where(api=ApiKey.PRODUCE))
         await producer.send("orders", b"v")
         answers_after = of_node(producer, "response-total", "node-1")
-        after_s = of_node(producer, "request-latency-avg", "node-1") * answers_after / 1000
+        average_ms = of_node(producer, "request-latency-avg", "node-1")  # of Produce alone, as Kafka's
 
     assert answers_after == answers + 1
-    assert after_s - before_s == pytest.approx(2.0, abs=0.01)
+    assert average_ms == pytest.approx(2_000 / 2, abs=10)

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import inspect
 import pydoc
+import types
 from abc import ABC
-from typing import Any
+from typing import Any, Protocol
+from unittest import mock  # noqa: TID251  # as users' tests have it
 
 import pytest
 
@@ -62,10 +64,30 @@ async def test_close_of_a_producer_for_aiokafka_names_stop() -> None:
 def test_help_and_inspection_work(kind: Any) -> None:
     assert "Gets records" in pydoc.render_doc(kind) or kind is not Producer
     assert inspect.getmembers(kind)
-    assert {"produce", "publish", "poll"}.isdisjoint(dir(kind))
-    assert type("Combined", (kind, ABC), {})
     assert not issubclass(kind, contextlib.AbstractContextManager) or kind is BlockingProducer
     assert not issubclass(kind, contextlib.AbstractAsyncContextManager) or kind is not BlockingProducer
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_classes_may_be_combined_with_protocols(kind: Any) -> None:
+    """As with any class that has no metaclass of its own."""
+
+    class Sink(Protocol):
+        async def flush(self) -> None: ...
+
+    assert isinstance(kind, type)
+    assert type("Combined", (kind, ABC), {})
+    assert types.new_class("Implementing", (kind, Sink))
+
+
+def test_help_of_a_class_says_what_is_used_instead() -> None:
+    assert "stop = <not here: close() ends it>" in pydoc.plain(pydoc.render_doc(Producer))
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_autospec_has_no_method_of_another_client(kind: Any) -> None:
+    with pytest.raises(TypeError, match="not callable"):
+        mock.create_autospec(kind, instance=True).publish("orders", b"v")
 
 
 def test_wrong_kind_of_block_gets_a_sentence() -> None:
@@ -136,3 +158,21 @@ async def test_keyword_in_a_transaction_gets_a_note_once(one_broker: FakeCluster
         await run()
 
     assert len([note for note in caught.value.__notes__ if "deadline=" in note]) == 1
+
+
+class Mail:
+    """What an application may use beside a producer."""
+
+    def send(self, text: str) -> None: ...
+
+
+def send_mail(text: str) -> None: ...
+
+
+@pytest.mark.parametrize("call", [Mail().send, send_mail])
+async def test_keyword_of_an_applications_own_gets_no_note(one_broker: FakeCluster, call: Any) -> None:
+    with pytest.raises(TypeError, match="timeout") as caught:
+        async with Producer(one_broker.bootstrap_servers):
+            call(timeout=5)
+
+    assert not hasattr(caught.value, "__notes__")

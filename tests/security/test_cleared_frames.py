@@ -17,7 +17,8 @@ from aioproducer.cli.arguments import connection_config
 from aioproducer.compat import AIOKafkaProducer
 from aioproducer.integrations.schema_registry import AvroSerializer, ConfluentRegistry, JsonSchemaSerializer
 from aioproducer.security import ClientCredentials, JwtBearer, Secret
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source_options import SourceOptions
 from aioproducer.testing import MockProducer
 
 # In two parts, so that the frame of a test does not hold it.

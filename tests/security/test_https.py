@@ -132,7 +132,8 @@ async def test_refusing_proxy_of_the_environment_is_named(tmp_path: Path, monkey
         anonymous = await refusal(f"http://{place}", monkeypatch)
 
     where = f"{HOST}:443 cannot be reached through the proxy http://{place} of HTTPS_PROXY"
-    assert refused == f"{where}: it refuses the user or the password (407)"
+    schemes = "wants Negotiate, NTLM or Digest, where Basic is spoken"
+    assert refused == f"{where}: it refuses the user or the password (407), or {schemes}"
     assert anonymous == f"{where}: it wants a user and a password (407)"
 
 

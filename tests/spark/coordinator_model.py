@@ -6,8 +6,10 @@ open transactions with their rows, offsets.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from random import Random
 from types import coroutine
 from typing import Final, TypeVar
@@ -20,6 +22,9 @@ from aioproducer.spark._commit import OpenedTransaction
 ResultT = TypeVar("ResultT")
 
 INVALID_TXN_STATE: Final = 48
+INVALID_PRODUCER_ID_MAPPING: Final = 49
+PATIENCE: Final = 1_000
+"""Steps until the time for a request that is refused for the time being is over."""
 
 Row = tuple[int, int]
 """Batch and number in it."""
@@ -65,10 +70,11 @@ class CoordinatorModel:
         """Producer ids and epochs that `describe` called ongoing."""
         self.late: list[Callable[[], object]] = []
         """Requests that arrive when their sender has given up."""
+        self._producer_ids = count(1)
 
     def initialise(self, transactional_id: str) -> PreparedTransaction:
         """Abort what is open, and bump the epoch."""
-        identity = self.identities.setdefault(transactional_id, Identity(len(self.identities) + 1))
+        identity = self.identities.setdefault(transactional_id, Identity(next(self._producer_ids)))
         self._note_torn(identity)
         self._end(identity, commit=False)
         identity.epoch += 1
@@ -77,7 +83,7 @@ class CoordinatorModel:
 
     def initialise_as(self, held: PreparedTransaction) -> None:
         """Bump the epoch for the one who holds the id."""
-        identity = self.identities[held.transactional_id]
+        identity = self._known(held)
         if identity.epoch != held.epoch:
             if identity.last_end == (held.epoch, True):
                 return  # KIP-360: as if it had been asked before
@@ -100,7 +106,7 @@ class CoordinatorModel:
 
     def end(self, transaction: PreparedTransaction, *, commit: bool) -> None:
         """End a transaction; once more is no error."""
-        identity = self.identities[transaction.transactional_id]
+        identity = self._known(transaction)
         if identity.last_end is not None and identity.last_end[0] == transaction.epoch and not identity.is_ongoing:
             if identity.last_end[1] == commit:
                 return
@@ -124,8 +130,28 @@ class CoordinatorModel:
         """Return ids with an open transaction."""
         return [name for name, each in self.identities.items() if each.is_ongoing and name.startswith(prefix)]
 
+    def expire(self, transactional_id: str) -> None:
+        """Forget an id that has no open transaction, as after `transactional.id.expiration.ms`."""
+        if not self.identities[transactional_id].is_ongoing:
+            del self.identities[transactional_id]
+
+    def stable_offsets(self) -> dict[int, OffsetAndMetadata]:
+        """Return the offsets, unless a transaction may still change them."""
+        if any(each.offsets for each in self.identities.values()):
+            raise UnstableError
+        return dict(self.offsets)
+
+    def _known(self, transaction: PreparedTransaction) -> Identity:
+        identity = self.identities.get(transaction.transactional_id)
+        if identity is None or identity.producer_id != transaction.producer_id:
+            raise BrokerError.of(INVALID_PRODUCER_ID_MAPPING, "the id is not known", retriable=False)
+        return identity
+
     def _current(self, transaction: PreparedTransaction) -> Identity:
-        identity = self.identities[transaction.transactional_id]
+        try:
+            identity = self._known(transaction)
+        except BrokerError as error:
+            raise ProducerFencedError(transaction.transactional_id) from error
         if identity.epoch != transaction.epoch:
             raise ProducerFencedError(transaction.transactional_id)
         return identity
@@ -150,6 +176,10 @@ class NoAnswerError(KafkaError, TimeoutError):
     """The time for a request is over."""
 
 
+class UnstableError(KafkaError):
+    """A broker asks to come again."""
+
+
 class ModelCluster:
     """One driver's connections to the model: what `TransactionCluster` asks for.
 
@@ -165,16 +195,27 @@ class ModelCluster:
     async def init_producer_id(self, transactional_id: str) -> PreparedTransaction:
         return await self._asked(lambda: self._model.initialise(transactional_id))
 
-    async def abort_all(self, transactional_ids: Collection[str]) -> None:
-        for each in transactional_ids:
-            await self.init_producer_id(each)
+    async def abort_all(self, transactions: Mapping[str, OpenedTransaction]) -> None:
+        for name, each in transactions.items():
+            held = PreparedTransaction(name, each.producer_id, each.epoch, self._model.version)
+            with suppress(ProducerFencedError, BrokerError):
+                await self._asked(partial(self._model.initialise_as, held))
 
     async def fence(self, coordinator: PreparedTransaction) -> None:
         await step()
-        self._model.initialise_as(coordinator)
+        try:
+            self._model.initialise_as(coordinator)
+        except BrokerError as error:
+            raise ProducerFencedError(str(error)) from error
 
     async def fetch_decision(self) -> Mapping[int, OffsetAndMetadata]:
-        return await self._asked(lambda: dict(self._model.offsets))
+        for _ in range(PATIENCE):
+            with suppress(UnstableError):
+                return await self._asked(self._model.stable_offsets)
+        raise NoAnswerError("the offsets are not stable")
+
+    async def forget_decisions(self, coordinator: PreparedTransaction) -> None:
+        await self.write_decision(coordinator, {0: OffsetAndMetadata(0, "")})
 
     async def write_decision(
         self, coordinator: PreparedTransaction, offsets: Mapping[int, OffsetAndMetadata]
@@ -183,7 +224,7 @@ class ModelCluster:
         try:
             await self._asked(lambda: self._model.end(coordinator, commit=True))
         except BrokerError as error:
-            if error.code == INVALID_TXN_STATE:
+            if error.code in {INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING}:
                 raise ProducerFencedError(str(error)) from error
             raise
         return coordinator._replace(epoch=coordinator.epoch + (self._model.version == 2))

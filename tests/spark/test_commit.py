@@ -9,20 +9,18 @@ from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError, ProducerFencedError, TopicAuthorizationError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import (
-    BatchAction,
+    ForgottenTransactionsError,
     LostTransactionsError,
-    Preparation,
+    OpenedTransaction,
     SinkCommit,
-    SinkConflictError,
     SupersededError,
     UncertainCommitError,
     UndecidedBatchError,
     UnfinishedCommitError,
     WrittenTask,
-    batch_action,
-    run_action,
 )
-from aioproducer.spark._decision_record import SinkIds, TaskEntry, decode_decision
+from aioproducer.spark._decision_record import Decision, SinkIds, TaskEntry, decode_decision
+from aioproducer.spark._write_choice import BatchAction, Preparation, SinkConflictError, WriteName, choose
 from tests.spark.coordinator_model import CoordinatorModel, ModelCluster, NoAnswerError, finished, run
 
 IDS = SinkIds("sink")
@@ -37,76 +35,49 @@ def commit_of(model: CoordinatorModel) -> SinkCommit:
     return SinkCommit(IDS, ModelCluster(model, impatience=0), 3)
 
 
-def written(model: CoordinatorModel, preparation: Preparation, batch: int, *, query: str = "stream q") -> WrittenTask:
-    transaction = model.initialise(IDS.data_id(batch, 0, 0))
-    model.add_rows(transaction, [(batch, 0)])
+def written(
+    model: CoordinatorModel, preparation: Preparation, batch: int, *, query: str = "stream q", number: int = 0
+) -> WrittenTask:
+    transaction = model.initialise(IDS.data_id(preparation.lane, 0, 0))
+    model.add_rows(transaction, [(batch, number)])
     entry = TaskEntry.of(transaction, partition=0, attempt=0, rows=1)
-    return WrittenTask(preparation, batch, query, entry)
+    return WrittenTask(preparation, chosen(preparation, batch, query=query), entry)
 
 
-def preparation_after(batch: int | None, query: str | None) -> Preparation:
-    return Preparation(PreparedTransaction("sink.coord", 1, 0, 2), batch, query)
+def chosen(preparation: Preparation, batch: int, *, query: str = "stream q", run_id: str = "r") -> Decision:
+    """What the driver records after a write."""
+    is_job = query.startswith("run ")
+    name = WriteName(query, "" if is_job else run_id, None if is_job else batch, "t")
+    action, record = choose(preparation.last, name, sink_id="sink")
+    assert action is BatchAction.WRITE
+    return record
 
 
-@pytest.mark.parametrize(
-    "last, batch, action",
-    [
-        ((None, None), 0, BatchAction.WRITE),
-        ((None, None), 57, BatchAction.WRITE),
-        ((4, "q"), 5, BatchAction.WRITE),
-        ((4, "q"), 4, BatchAction.SKIP),
-        ((4, "q"), 3, None),
-        ((4, "q"), 0, None),
-        ((4, "q"), 6, None),
-        ((4, "old"), 4, None),
-        ((4, "old"), 5, None),
-        ((4, "old"), 0, None),
-    ],
-)
-def test_a_batch_is_skipped_only_if_it_is_the_last_decided_one(
-    last: tuple[int | None, str | None], batch: int, action: BatchAction | None
-) -> None:
-    after = preparation_after(*last)
-    if action is not None:
-        assert batch_action(after, sink_id="sink", batch=batch, query="q") is action
-        return
-    with pytest.raises(SinkConflictError, match=rf"last decided batch is 4 of \[{last[1]}\].*txn reset --sink sink"):
-        batch_action(after, sink_id="sink", batch=batch, query="q")
+def decided_only(model: CoordinatorModel, task: WrittenTask) -> None:
+    """Let a driver die right after its decision."""
+    decision = commit_of(model).commit([task])
+    while not model.offsets:
+        assert not finished(decision)
+    decision.close()
 
 
-@pytest.mark.parametrize(
-    "last, expected",
-    [
-        ((None, None), (BatchAction.WRITE, 0)),
-        ((4, "run monday"), (BatchAction.SKIP, 4)),
-        ((4, "run sunday"), (BatchAction.WRITE, 5)),
-    ],
-)
-def test_run_is_skipped_only_if_it_is_the_last_decided_one(
-    last: tuple[int | None, str | None], expected: tuple[BatchAction, int]
-) -> None:
-    assert run_action(preparation_after(*last), sink_id="sink", query="run monday") == expected
-
-
-def test_run_under_the_sink_of_a_stream_is_refused() -> None:
-    with pytest.raises(SinkConflictError, match=r"belongs to \[stream q\], which is a stream: .*reset --sink sink"):
-        run_action(preparation_after(4, "stream q"), sink_id="sink", query="run monday")
-
-
-def test_prepare_aborts_what_is_open_if_nothing_was_decided(model: CoordinatorModel) -> None:
-    for batch in (0, 1):
-        model.add_rows(model.initialise(IDS.data_id(batch, 5, 0)), [(batch, 0)])
+def test_resolve_aborts_what_is_open(model: CoordinatorModel) -> None:
+    """In every lane, and nothing of another sink."""
+    for lane in (0, 7):
+        model.add_rows(model.initialise(IDS.data_id(lane, 5, 0)), [(lane, 0)])
     other = model.initialise("sink.else")
     model.add_rows(other, [(9, 9)])
-    assert run(commit_of(model).prepare()).last_batch is None
+    assert run(commit_of(model).resolve()) is None
     assert model.ongoing("sink.") == ["sink.else"]
 
 
 def test_a_batch_without_rows_is_decided_too(model: CoordinatorModel) -> None:
     commit = commit_of(model)
     preparation = run(commit.prepare())
-    run(commit.commit([WrittenTask(preparation, 0, "stream q", None)]))
-    assert batch_action(run(commit.prepare()), sink_id="sink", batch=1, query="stream q") is BatchAction.WRITE
+    run(commit.commit([WrittenTask(preparation, chosen(preparation, 0), None)]))
+    last = run(commit.prepare()).last
+    assert last is not None
+    assert (last.batch, last.is_finished) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -115,18 +86,37 @@ def test_a_batch_without_rows_is_decided_too(model: CoordinatorModel) -> None:
 def test_batch_is_undecided_if_a_transaction_ended_before(model: CoordinatorModel, query: str, said: str) -> None:
     commit = commit_of(model)
     task = written(model, run(commit.prepare()), 0, query=query)
-    model.time_out("sink.0.0.0")
-    with pytest.raises(UndecidedBatchError, match=r"1 of 1 transactions ended .*sink\.0\.0\.0 \(1 rows\)") as caught:
+    model.time_out(IDS.data_id(task.preparation.lane, 0, 0))
+    with pytest.raises(UndecidedBatchError, match=r"1 of 1 transactions ended .*sink\.\d\.0\.0 \(1 rows\)") as caught:
         run(commit.commit([task]))
     assert said in str(caught.value)
     assert decode_decision(model.offsets) is None
 
 
-def test_last_batch_is_marked_as_finished_for_its_ids_to_expire(model: CoordinatorModel) -> None:
+@pytest.mark.parametrize("query", ["run 1", "stream q"])
+def test_round_is_recorded_as_finished_so_ids_may_expire(model: CoordinatorModel, query: str) -> None:
     commit = commit_of(model)
-    run(commit.commit([written(model, run(commit.prepare()), 0, query="run 1")], is_last=True))
-    del model.identities["sink.0.0.0"]
-    assert run(commit.prepare()).last_query == "run 1"
+    task = written(model, run(commit.prepare()), 0, query=query)
+    run(commit.commit([task], is_last=query != "stream q"))
+    model.expire(IDS.data_id(task.preparation.lane, 0, 0))
+    last = run(commit.prepare()).last
+    assert last is not None
+    assert last.query == query
+    assert model.visible == [(0, 0)]
+
+
+def test_expired_ids_of_an_unfinished_round_cannot_be_told(model: CoordinatorModel) -> None:
+    """The rows may be there: they are not called missing. By hand the query goes on."""
+    task = written(model, run(commit_of(model).prepare()), 0)
+    decided_only(model, task)
+    data_id = IDS.data_id(task.preparation.lane, 0, 0)
+    model.end(PreparedTransaction(data_id, *task.entry[2:5]), commit=True)  # type: ignore[index]
+    model.expire(data_id)
+    with pytest.raises(ForgottenTransactionsError, match=r"whether 1 of its rows .*cannot be told any more") as caught:
+        run(commit_of(model).prepare())
+    assert "missing" not in str(caught.value)
+    run(commit_of(model).accept_loss())
+    run(commit_of(model).prepare())
     assert model.visible == [(0, 0)]
 
 
@@ -144,7 +134,7 @@ def test_reset_finishes_and_forgets(model: CoordinatorModel) -> None:
     forgotten = run(commit.reset())
     assert forgotten is not None
     assert (forgotten.batch, forgotten.query) == (0, "stream q")
-    assert run(commit.prepare()).last_batch is None
+    assert run(commit.prepare()).last is None
 
 
 def test_abort_without_tasks_does_nothing(model: CoordinatorModel) -> None:
@@ -163,8 +153,7 @@ def test_abort_of_an_undecided_batch_aborts_its_tasks(model: CoordinatorModel) -
 
 
 @pytest.mark.parametrize("is_redone", [True, False])
-def test_abort_of_an_overtaken_driver_leaves_the_sink_alone(model: CoordinatorModel, *, is_redone: bool) -> None:
-    """Unless the newer driver has decided the same batch: then its transactions are committed once more."""
+def test_abort_of_an_overtaken_driver_leaves_the_newer_alone(model: CoordinatorModel, *, is_redone: bool) -> None:
     old, new = commit_of(model), commit_of(model)
     late = written(model, run(old.prepare()), 0)
     again = written(model, run(new.prepare()), 0)
@@ -172,7 +161,7 @@ def test_abort_of_an_overtaken_driver_leaves_the_sink_alone(model: CoordinatorMo
         run(new.commit([again]))
     run(old.abort([late]))
     assert model.visible == ([(0, 0)] if is_redone else [])
-    assert model.ongoing("sink.") == ([] if is_redone else ["sink.0.0.0"])
+    assert model.ongoing("sink.") == ([] if is_redone else [IDS.data_id(again.preparation.lane, 0, 0)])
 
 
 def test_commit_that_gets_no_answer_is_unfinished(model: CoordinatorModel) -> None:
@@ -194,7 +183,7 @@ def test_commit_that_gets_no_answer_is_unfinished(model: CoordinatorModel) -> No
         match=r"1 of its 1 transactions could not be committed: no answer in 5.* The next start .*if done before",
     ):
         run(commit.commit([task]))
-    assert run(commit_of(model).prepare()).last_batch == 0
+    assert run(commit_of(model).prepare()).last is not None
     assert model.visible == [(0, 0)]
 
 
@@ -202,48 +191,115 @@ def test_loss_that_is_accepted_is_not_told_again(model: CoordinatorModel) -> Non
     commit = commit_of(model)
     run(commit.accept_loss())  # nothing was decided
     task = written(model, run(commit.prepare()), 0)
-    decision = commit.commit([task])
-    while not model.offsets:
-        assert not finished(decision)
-    decision.close()
-    model.time_out("sink.0.0.0")
+    decided_only(model, task)
+    model.time_out(IDS.data_id(task.preparation.lane, 0, 0))
     with pytest.raises(LostTransactionsError, match="1 rows are missing"):
         run(commit.prepare())
     run(commit.accept_loss())
-    assert run(commit.prepare()).last_batch == 0
+    last = run(commit.prepare()).last
+    assert last is not None
+    assert last.is_finished
 
 
-def test_loss_that_another_has_forgotten_needs_no_mark(model: CoordinatorModel) -> None:
-    """`txn reset` came between."""
+def test_decision_of_an_older_driver_is_refused(model: CoordinatorModel) -> None:
+    """Once the newer one has decided, or its tasks are writing."""
+    run(commit_of(model).commit([written(model, run(commit_of(model).prepare()), 0)]))
+    for is_decided in (False, True):
+        batch = 1 + is_decided
+        old, new = commit_of(model), commit_of(model)
+        task = written(model, run(old.prepare()), batch, number=1)
+        again = written(model, run(new.prepare()), batch)
+        if is_decided:
+            run(new.commit([again]))
+        with pytest.raises(SupersededError, match="another driver works under this sinkId"):
+            run(old.commit([task]))
+        if not is_decided:
+            run(new.commit([again]))
+        run(old.abort([task]))
+    assert model.visible == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_driver_goes_on_if_another_has_only_prepared(model: CoordinatorModel) -> None:
+    """As a query that the sink refuses does: it must not end the one that owns the sink."""
     commit = commit_of(model)
-    task = written(model, run(commit.prepare()), 0)
-    decision = commit.commit([task])
-    while not model.offsets:
-        assert not finished(decision)
-    decision.close()
-    model.time_out("sink.0.0.0")
-
-    class Forgetting(ModelCluster):
-        async def fetch_decision(self) -> Mapping[int, OffsetAndMetadata]:
-            found = await super().fetch_decision()
-            model.offsets.clear()
-            return found
-
-    run(SinkCommit(IDS, Forgetting(model, impatience=0), 3).accept_loss())
-    assert model.offsets == {}
+    run(commit.commit([written(model, run(commit.prepare()), 0)]))
+    task = written(model, run(commit.prepare()), 1)
+    stranger = run(commit_of(model).prepare())
+    with pytest.raises(SinkConflictError, match=r"another query: batch 0 of \[stream q\] is decided"):
+        chosen(stranger, 0, query="stream other")
+    run(commit.commit([task]))
+    assert model.visible == [(0, 0), (1, 0)]
 
 
-def test_the_decision_of_an_older_driver_is_refused(model: CoordinatorModel) -> None:
-    old, new = commit_of(model), commit_of(model)
-    task = written(model, run(old.prepare()), 0)
-    decision = old.commit([task])
-    for _ in range(2):  # the old driver has looked at its transactions and stands before the decision
-        assert not finished(decision)
-    run(new.prepare())
-    with pytest.raises(Exception, match="another driver works under this sinkId") as raised:
-        run(decision)
-    assert isinstance(raised.value.__cause__, ProducerFencedError)
-    assert not model.visible
+def test_tasks_of_two_drivers_share_no_id(model: CoordinatorModel) -> None:
+    """Neither ends the other's transactions, whichever begins first."""
+    lanes = [run(commit_of(model).prepare()).lane for _ in range(5)]
+    assert len(set(lanes)) == 5
+
+
+def test_ids_of_an_unfinished_round_are_not_used(model: CoordinatorModel) -> None:
+    """They are looked at again until the round is recorded as finished."""
+    task = written(model, run(commit_of(model).prepare()), 0)
+    decided_only(model, task)
+    found = [run(commit_of(model).prepare()) for _ in range(20)]
+    assert task.preparation.lane not in {each.lane for each in found}
+
+
+# Several writes of one batch
+
+
+def test_writes_of_a_batch_are_done_once_each(model: CoordinatorModel) -> None:
+    """Also when the query starts again between two of them: another run repeats the first, and goes on."""
+    commit = commit_of(model)
+    for number in range(2):
+        run(commit.commit([written(model, run(commit.prepare()), 0, number=number)]))
+    for position in range(2):  # the next run
+        preparation = run(commit.prepare())
+        action, record = choose(preparation.last, WriteName("stream q", "r2", 0, "t"), sink_id="sink")
+        assert (action, record.position) == (BatchAction.SKIP, position + 1)
+        run(commit.commit([WrittenTask(preparation, record, None, is_skipped=True)]))
+    preparation = run(commit.prepare())
+    action, record = choose(preparation.last, WriteName("stream q", "r2", 0, "t"), sink_id="sink")
+    assert (action, len(record.writes)) == (BatchAction.WRITE, 3)
+    with pytest.raises(SinkConflictError, match=r"run r2 of \[stream q\] has taken over from this one, r, and goes on"):
+        choose(preparation.last, WriteName("stream q", "r", 0, "t"), sink_id="sink")
+    assert model.visible == [(0, 0), (0, 1)]
+
+
+def test_write_tried_again_after_a_failed_commit_is_refused(model: CoordinatorModel) -> None:
+    """It is decided, so it is not doubled; nor taken for the next write of the function."""
+    preparation = run(commit_of(model).prepare())
+    decided_only(model, written(model, preparation, 0))
+    for _ in range(2):
+        with pytest.raises(SinkConflictError, match="Let the error of a write end the function"):
+            chosen(run(commit_of(model).prepare()), 0)
+    run(commit_of(model).resolve())
+    with pytest.raises(SinkConflictError, match="Let the error of a write end the function"):
+        chosen(run(commit_of(model).prepare()), 0)
+    assert chosen(run(commit_of(model).prepare()), 1).batch == 1
+
+
+def test_write_tried_again_after_an_undecided_failure_is_done(model: CoordinatorModel) -> None:
+    commit = commit_of(model)
+    failed = written(model, run(commit.prepare()), 0)
+    model.time_out(IDS.data_id(failed.preparation.lane, 0, 0))
+    with pytest.raises(UndecidedBatchError):
+        run(commit.commit([failed]))
+    run(commit.abort([failed]))
+    run(commit.commit([written(model, run(commit.prepare()), 0)]))
+    assert model.visible == [(0, 0)]
+
+
+def test_writes_of_a_batch_side_by_side_are_refused(model: CoordinatorModel) -> None:
+    """As those of two threads: which of them is repeated after a crash cannot be told."""
+    commit = commit_of(model)
+    run(commit.commit([written(model, run(commit.prepare()), 0)]))
+    both = [written(model, run(commit.prepare()), 1, number=number) for number in range(2)]
+    run(commit.commit(both[1:]))
+    with pytest.raises(SupersededError, match="or writes of one batch run side by side, give each a sinkId of its own"):
+        run(commit.commit(both[:1]))
+    run(commit.abort(both[:1]))
+    assert model.visible == [(0, 0), (1, 1)]
 
 
 # Errors from the decision on: none may read as if nothing was decided
@@ -324,23 +380,39 @@ def test_error_after_the_round_says_that_the_batch_is_decided(model: Coordinator
     assert model.visible == [(0, 0)]
 
 
-def test_overtaken_commit_says_that_the_batch_is_decided(model: CoordinatorModel) -> None:
-    """A newer driver comes between the decision and the sweep, which finds a stray."""
+@pytest.mark.parametrize("step", ["sweep", "mark"])
+def test_error_after_the_round_fails_no_stream(model: CoordinatorModel, step: str) -> None:
+    """All is committed; the next batch does the rest."""
+    commit = SinkCommit(IDS, FailingCluster(model, step), 3)
+    run(commit.commit([written(model, run(commit.prepare()), 0)]))
+    run(commit_of(model).commit([written(model, run(commit_of(model).prepare()), 1)]))
+    assert model.visible == [(0, 0), (1, 0)]
+
+
+def test_stray_is_left_to_a_driver_that_has_prepared_since(model: CoordinatorModel) -> None:
+    """It may be one of its tasks'."""
     commit = commit_of(model)
     task = written(model, run(commit.prepare()), 0)
-    model.add_rows(model.initialise(IDS.data_id(0, 7, 0)), [(0, 7)])
+    stray = IDS.data_id(7, 7, 0)
+    model.add_rows(model.initialise(stray), [(0, 7)])
 
     class Overtaken(ModelCluster):
         async def ongoing_ids(self, prefix: str) -> Collection[str]:
             model.initialise(IDS.coordinator)
             return await super().ongoing_ids(prefix)
 
-    with pytest.raises(
-        UnfinishedCommitError, match=r"is decided, but .*another driver works under this sinkId"
-    ) as caught:
-        run(SinkCommit(IDS, Overtaken(model, impatience=0), 3).commit([task]))
-    assert isinstance(caught.value.__cause__, SupersededError)
-    assert model.visible == [(0, 0)]
+    run(SinkCommit(IDS, Overtaken(model, impatience=0), 3).commit([task]))
+    assert (model.visible, model.ongoing("sink.")) == ([(0, 0)], [stray])
+
+
+def test_stray_that_is_used_again_is_not_aborted(model: CoordinatorModel) -> None:
+    transaction = model.initialise(IDS.data_id(3, 0, 0))
+    model.add_rows(transaction, [(0, 0)])
+    seen = OpenedTransaction(transaction.producer_id, transaction.epoch, is_ongoing=True)
+    newer = model.initialise(transaction.transactional_id)
+    model.add_rows(newer, [(1, 0)])
+    run(ModelCluster(model, impatience=0).abort_all({transaction.transactional_id: seen}))
+    assert model.ongoing("sink.") == [transaction.transactional_id]
 
 
 def test_lost_tasks_after_twenty_are_counted(model: CoordinatorModel) -> None:
@@ -348,10 +420,10 @@ def test_lost_tasks_after_twenty_are_counted(model: CoordinatorModel) -> None:
     preparation = run(commit_of(model).prepare())
     tasks = []
     for number in range(25):
-        transaction = model.initialise(IDS.data_id(0, number, 0))
+        transaction = model.initialise(IDS.data_id(preparation.lane, number, 0))
         model.add_rows(transaction, [(0, number)])
         entry = TaskEntry.of(transaction, partition=number, attempt=0, rows=3)
-        tasks.append(WrittenTask(preparation, 0, "stream q", entry))
+        tasks.append(WrittenTask(preparation, chosen(preparation, 0), entry))
 
     class Late(ModelCluster):
         async def write_decision(
@@ -359,7 +431,7 @@ def test_lost_tasks_after_twenty_are_counted(model: CoordinatorModel) -> None:
         ) -> PreparedTransaction:
             found = await super().write_decision(coordinator, offsets)
             for number in range(2, 25):
-                model.time_out(IDS.data_id(0, number, 0))
+                model.time_out(IDS.data_id(preparation.lane, number, 0))
             return found
 
     with pytest.raises(LostTransactionsError, match=r"23 of its 25 .* 69 rows are missing.* and 3 more$") as caught:

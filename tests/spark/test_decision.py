@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -22,7 +23,17 @@ from aioproducer.spark._decision_record import (
 def of_tasks(count: int) -> Decision:
     random = Random(count)
     entries = (TaskEntry(number, 0, random.getrandbits(40), random.randrange(32_767), 2, 9) for number in range(count))
-    return Decision(41, "stream 8a1b", tuple(entries))
+    return Decision(
+        query="stream 8a1b",
+        run="7c2d",
+        former_runs=("6b1c",),
+        batch=41,
+        writes=("orders", ""),
+        position=2,
+        lane=5,
+        revision=90,
+        entries=tuple(entries),
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 200, 800])
@@ -36,7 +47,7 @@ def test_a_decision_is_read_as_it_was_written(count: int) -> None:
 def test_chunks_of_an_older_longer_manifest_are_not_read() -> None:
     offsets = encode_decision(of_tasks(800), 12)
     assert len(offsets) > 1
-    newer = Decision(42, "stream 8a1b", of_tasks(2).entries)
+    newer = replace(of_tasks(2), revision=91)
     offsets.update(encode_decision(newer, 12))
     assert decode_decision(offsets) == newer
 
@@ -72,13 +83,32 @@ def test_a_sink_id_that_cannot_name_a_group_is_refused(sink_id: str) -> None:
 
 def test_ids_of_a_sink_with_a_longer_name_are_not_its_own() -> None:
     ids = SinkIds("orders")
-    assert ids.parity_of(ids.data_id(7, 3, 1)) == 1
+    assert ids.is_data_id(ids.data_id(7, 3, 1))
     for other in ("orders.0", "orders.0.1", "orders-2", "order"):
-        assert ids.parity_of(SinkIds(other).data_id(7, 3, 1)) is None
-    assert ids.parity_of(ids.coordinator) is None
+        assert not ids.is_data_id(SinkIds(other).data_id(7, 3, 1))
+    assert not ids.is_data_id(ids.coordinator)
 
 
 def test_manifest_of_a_later_format_is_not_read() -> None:
-    text = base64.b85encode(zlib.compress(b'{"v": 2}')).decode()
-    with pytest.raises(UnreadableDecisionError, match="format 2 of a later aioproducer; this one reads 1"):
+    text = base64.b85encode(zlib.compress(b'{"v": 3}')).decode()
+    with pytest.raises(UnreadableDecisionError, match="format 3 of a later aioproducer; this reads 1 and 2"):
         decode_decision({0: OffsetAndMetadata(7, f"1:{text}")})
+
+
+GOLDEN = {
+    "stream": (
+        OffsetAndMetadata(42, "1:c-pI0DpRsD)KMxdO)aWavQjE8DN0SuRj^1jOj6QODoHHPE>^ONjyBLS&@nMEFw`;EG14(LFo=z<1pxau5Lo"),
+        Decision(query="stream 8a1b", batch=41, lane=1, revision=42, entries=(TaskEntry(0, 0, 4_001, 7, 2, 500),)),
+    ),
+    "finished job": (
+        OffsetAndMetadata(3, "1:c-pI0DpRsD)KMxdO)aWavQjE4%~QzD&r3<HRMJr@Ni5DTR<eqYtpxz~RSd@"),
+        Decision(query="run monday", batch=2, lane=0, revision=3, is_finished=True),
+    ),
+}
+"""Written by the version before: format 1."""
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_decision_of_format_1_is_taken_over(case: str) -> None:
+    written, expected = GOLDEN[case]
+    assert decode_decision({0: written}) == expected

@@ -3,13 +3,16 @@
 import pytest
 
 from aioproducer.spark._offsets import (
+    Bounds,
     OffsetRange,
     OffsetsChoice,
+    check_matched,
+    check_order,
     chosen,
     from_json,
     limited,
-    lost_ranges,
     ranges,
+    split,
     to_json,
 )
 
@@ -17,18 +20,49 @@ EARLIEST = {("t", 0): 5, ("t", 1): 0}
 LATEST = {("t", 0): 10, ("t", 1): 100}
 
 
+BOUNDS = Bounds(EARLIEST, LATEST)
+
+
 def test_words_and_numbers() -> None:
-    """A partition that JSON leaves out is read from its latest offset."""
-    assert chosen(OffsetsChoice("earliest", {}), EARLIEST, LATEST) == EARLIEST
-    assert chosen(OffsetsChoice("latest", {}), EARLIEST, LATEST) == LATEST
-    assert chosen(OffsetsChoice("json", {"t": {0: -2}}), EARLIEST, LATEST) == {("t", 0): 5, ("t", 1): 100}
-    assert chosen(OffsetsChoice("json", {"t": {0: 7, 1: -1}}), EARLIEST, LATEST) == {("t", 0): 7, ("t", 1): 100}
+    """With two numbers that have a meaning."""
+    assert chosen(OffsetsChoice("earliest", {}), BOUNDS, {}) == EARLIEST
+    assert chosen(OffsetsChoice("latest", {}), BOUNDS, {}) == LATEST
+    assert chosen(OffsetsChoice("json", {"t": {0: 7, 1: -1}}), BOUNDS, {}) == {("t", 0): 7, ("t", 1): 100}
+    assert chosen(OffsetsChoice("json", {"t": {0: -2, 1: 3}}), BOUNDS, {}) == {("t", 0): 5, ("t", 1): 3}
 
 
-def test_partition_that_is_not_there() -> None:
-    """Is named."""
-    with pytest.raises(ValueError, match="topic 't' has no partition 2"):
-        chosen(OffsetsChoice("json", {"t": {2: 0}}), EARLIEST, LATEST)
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"t": {0: 7}}, r"all partitions must be given \(-1: latest, -2: earliest\); left out: t-1"),
+        ({"t": {0: 7, 1: 1, 2: 0}}, "topic 't' has no partition 2"),
+        ({"other": {0: 7}}, "topic 'other' has no partition 0"),
+    ],
+)
+def test_partitions_must_be_those_that_are_read(given: dict[str, dict[int, int]], said: str) -> None:
+    """One that is left out would begin at a place that nobody chose."""
+    with pytest.raises(ValueError, match=said):
+        chosen(OffsetsChoice("json", given), BOUNDS, {})
+
+
+def test_time_without_a_record_is_the_latest_offset() -> None:
+    """A start may not rely on it unasked."""
+    choice, found = OffsetsChoice("time", {}, 9), {("t", 0): 7, ("t", 1): None}
+    assert choice.times_of(LATEST) == {("t", 0): 9, ("t", 1): 9}
+    assert chosen(choice, BOUNDS, found) == {("t", 0): 7, ("t", 1): 100}
+    with pytest.raises(ValueError, match="t-1 has no record of the time 9 or later"):
+        check_matched(choice, found)
+
+
+def test_times_must_be_of_all_partitions() -> None:
+    with pytest.raises(ValueError, match="all partitions must be given; left out: t-1"):
+        OffsetsChoice("times", {"t": {0: 9}}).times_of(LATEST)
+
+
+def test_start_behind_the_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="t-0 begins at offset 10, which is behind its end, 5"):
+        check_order(LATEST, EARLIEST)
+    check_order(LATEST, LATEST)
 
 
 def test_kept_as_spark_keeps_them() -> None:
@@ -51,7 +85,27 @@ def test_ranges() -> None:
     assert ranges({("t", 0): 10}, LATEST, EARLIEST) == [OffsetRange("t", 1, 0, 100)]
 
 
-def test_deleted_records() -> None:
-    """Are found where a range begins before the earliest offset."""
-    planned = [OffsetRange("t", 0, 3, 10), OffsetRange("t", 1, 0, 5)]
-    assert list(lost_ranges(planned, EARLIEST)) == [(planned[0], 5)]
+SIZES = [OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 10, 20), OffsetRange("t", 2, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "least, most, sizes",
+    [
+        (None, None, [100, 10, 1]),
+        (2, None, [100, 10, 1]),
+        (5, None, [33, 33, 34, 10, 1]),
+        (None, 40, [33, 33, 34, 10, 1]),
+        (3, 60, [50, 50, 10, 1]),
+        (6, 60, [25, 25, 25, 25, 10, 1]),
+    ],
+)
+def test_ranges_are_split_as_by_spark(least: int | None, most: int | None, sizes: list[int]) -> None:
+    """Larger ones into more parts, without a gap."""
+    parts = split(SIZES, least, most)
+    assert [part.end - part.start for part in parts] == sizes
+    assert ranges_of(parts) == ranges_of(SIZES)
+
+
+def ranges_of(parts: list[OffsetRange]) -> list[tuple[int, int]]:
+    """Return each partition and offset."""
+    return [(part.partition, offset) for part in parts for offset in range(part.start, part.end)]

@@ -7,7 +7,8 @@ import pytest
 
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._coordinators import prepared
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source_options import SourceOptions
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
 
@@ -42,7 +43,7 @@ def test_sink_is_prepared_where_all_topics_exist(cluster: ThreadedFakeCluster, o
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, **ONCE, **options}
     preparation = prepared(SinkOptions.parse(given))
     assert preparation is not None
-    assert preparation.last_batch is None
+    assert preparation.last is None
 
 
 NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}

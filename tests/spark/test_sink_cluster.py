@@ -22,7 +22,6 @@ from aioproducer._admin.cluster_requests import ClusterRequests, NoResponseError
 from aioproducer._protocol.transaction_admin_messages import decode_list_transactions_response
 from aioproducer.spark._commit import (
     LostTransactionsError,
-    Preparation,
     SinkCommit,
     SupersededError,
     UncertainCommitError,
@@ -32,6 +31,7 @@ from aioproducer.spark._commit import (
 )
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.spark._decision_record import SinkIds, TaskEntry
+from aioproducer.spark._write_choice import BatchAction, Preparation, WriteName, choose
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 
 QUERY = "stream q"
@@ -66,10 +66,10 @@ class Sink:
             yield SinkCluster(requests, self.ids, topic=self.topic, commit_timeout_s=self.commit_timeout_s)
 
     async def prepared(
-        self, task: int, value: bytes = b"v", *, batch: int = 0, timeout_ms: int = 60_000
+        self, task: int, value: bytes = b"v", *, lane: int = 0, timeout_ms: int = 60_000
     ) -> PreparedTransaction:
         """A task's transaction with one record; its producer is closed."""
-        data_id = self.ids.data_id(batch, task, 0)
+        data_id = self.ids.data_id(lane, task, 0)
         async with Producer(
             self.bootstrap_servers, transactional_id=data_id, transaction_timeout_ms=timeout_ms
         ) as producer:
@@ -78,9 +78,11 @@ class Sink:
             return await producer.prepare_transaction()
 
     async def written(self, last: Preparation, task: int, value: bytes, *, batch: int = 0) -> WrittenTask:
-        prepared = await self.prepared(task, value, batch=batch)
+        action, record = choose(last.last, WriteName(QUERY, "r", batch, self.topic), sink_id=self.ids.sink_id)
+        assert action is BatchAction.WRITE
+        prepared = await self.prepared(task, value, lane=last.lane)
         entry = TaskEntry.of(prepared, partition=task, attempt=0, rows=1)
-        return WrittenTask(last, batch, QUERY, entry)
+        return WrittenTask(last, record, entry)
 
     async def committed(self, *, beside_open: bool = False) -> list[bytes]:
         """The values that a reader sees that is not ours, read_committed; perhaps in front of an open transaction."""
@@ -107,6 +109,10 @@ class Sink:
 async def sink(broker_of_release: tuple[str, str]) -> AsyncIterator[Sink]:
     async with Sink.on(broker_of_release[1]) as sink:
         yield sink
+
+
+def batch_of(preparation: Preparation) -> int | None:
+    return None if preparation.last is None else preparation.last.batch
 
 
 def asked(fake: FakeCluster) -> list[str]:
@@ -147,7 +153,7 @@ async def test_decision_whose_answer_is_lost_is_made_once() -> None:
         fake.faults.drop_connection(Where(api=ApiKey.END_TXN), after_append=True)
         await commit.commit([task])
 
-        assert (await commit.prepare()).last_batch == 0
+        assert batch_of(await commit.prepare()) == 0
         assert await sink.committed() == [b"v"]
 
 
@@ -254,7 +260,7 @@ async def test_batches_are_committed_once(sink: Sink) -> None:
         commit = SinkCommit(sink.ids, cluster, cluster.partitions)
         for batch in range(3):
             last = await commit.prepare()
-            assert last.last_batch == (batch - 1 if batch else None)
+            assert batch_of(last) == (batch - 1 if batch else None)
             tasks = [await sink.written(last, task, b"%d-%d" % (batch, task), batch=batch) for task in range(2)]
             await commit.commit(tasks)
     assert await sink.committed() == [b"%d-%d" % (batch, task) for batch in range(3) for task in range(2)]
@@ -276,7 +282,8 @@ async def test_driver_that_dies_after_the_decision_is_rolled_forward(sink: Sink)
 
     async with sink.cluster() as cluster:
         found = await SinkCommit(sink.ids, cluster, cluster.partitions).prepare()
-        assert (found.last_batch, found.last_query) == (0, QUERY)
+        assert found.last is not None
+        assert (found.last.batch, found.last.query) == (0, QUERY)
         assert await cluster.ongoing_ids(sink.ids.prefix) == set()
     assert await sink.committed() == [b"0", b"1"]
 
@@ -287,7 +294,7 @@ async def test_driver_that_dies_before_the_decision_leaves_nothing(sink: Sink) -
         tasks = [await sink.written(last, task, b"%d" % task) for task in range(2)]
     async with sink.cluster() as cluster:
         commit = SinkCommit(sink.ids, cluster, cluster.partitions)
-        assert (await commit.prepare()).last_batch is None
+        assert await commit.resolve() is None
         with pytest.raises(UndecidedBatchError):
             await commit.commit(tasks)
     assert await sink.committed() == []
@@ -342,7 +349,7 @@ async def test_refusal_that_ends_nothing_loses_nothing(code: int) -> None:
         cluster.write_decision = refused_from_here  # type: ignore[method-assign,assignment]
         with pytest.raises(UnfinishedCommitError, match="is decided, and 1 of its 1 transactions could not be"):
             await commit.commit([task])
-        assert (await commit.prepare()).last_batch == 0
+        assert batch_of(await commit.prepare()) == 0
         assert await sink.committed() == [b"v"]
 
 
@@ -419,6 +426,6 @@ async def test_strays_are_aborted_side_by_side() -> None:
             await sink.prepared(task)
         async with sink.cluster() as cluster:
             fake.requests.clear()
-            await SinkCommit(sink.ids, cluster, cluster.partitions).prepare()
+            await SinkCommit(sink.ids, cluster, cluster.partitions).resolve()
             assert await cluster.ongoing_ids(sink.ids.prefix) == set()
         assert asked(fake).count("FIND_COORDINATOR") == 3  # of the coordinator id, the group, and all strays

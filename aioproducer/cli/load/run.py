@@ -32,17 +32,19 @@ from aioproducer.cli.process import (
 from aioproducer.cli.running import ending_signals
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError
 from aioproducer.spark._commit import (
+    ForgottenTransactionsError,
     LostTransactionsError,
     SinkCommit,
-    SinkConflictError,
     UndecidedBatchError,
     UnfinishedCommitError,
 )
 from aioproducer.spark._coordinators import with_sink
+from aioproducer.spark._decision_record import Decision
 from aioproducer.spark._load_local import LocalLoad
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._row_groups import Split, find_splits
 from aioproducer.spark._task import TaskError
+from aioproducer.spark._write_choice import SinkConflictError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +71,11 @@ DRIVER_IS_GONE: Final = frozenset(
     {"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "EOFError"}
 )
 """Errors of a call to Spark's JVM that has died: its commit may still be running, in a process of its own."""
-_OF_COMMIT: Final = {UnfinishedCommitError.__name__: EXIT_UNFINISHED, LostTransactionsError.__name__: EXIT_LOST}
+_OF_COMMIT: Final = {
+    UnfinishedCommitError.__name__: EXIT_UNFINISHED,
+    LostTransactionsError.__name__: EXIT_LOST,
+    ForgottenTransactionsError.__name__: EXIT_LOST,
+}
 """Exit codes of errors about a decided run."""
 _OUTCOMES: Final = {
     RunState.DECIDED: "decided, unfinished",
@@ -460,7 +466,7 @@ class RunDecision:
 
         Raises:
             ConfigurationError: the topic does not exist.
-            KafkaError: as `SinkCommit.prepare`.
+            KafkaError: as `SinkCommit.resolve`.
         """
         self._before = self._ended()
 
@@ -481,8 +487,7 @@ class RunDecision:
         if name in self._undecided:
             return RunState.UNDECIDED
         try:
-            decision = with_sink(self._options, SinkCommit.last_decision)
-            found = self._compared((None, None) if decision is None else (decision.batch, decision.query))
+            found = self._compared(_named(with_sink(self._options, SinkCommit.last_decision)))
         except KafkaError:
             return RunState.UNKNOWN
         is_open = found is RunState.UNDECIDED and name in DRIVER_IS_GONE
@@ -492,16 +497,19 @@ class RunDecision:
         """Finish what is decided of the sink, abort the rest, and return the state of the run.
 
         Raises:
-            KafkaError: as `SinkCommit.prepare`.
+            KafkaError: as `SinkCommit.resolve`.
         """
         return self._compared(self._ended())
 
     def _ended(self) -> tuple[int | None, str | None]:
-        last = with_sink(self._options, SinkCommit.prepare)
-        return last.last_batch, last.last_query
+        return _named(with_sink(self._options, SinkCommit.resolve))
 
     def _compared(self, last: tuple[int | None, str | None]) -> RunState:
         _, query = last
         if query == self._query:
             return RunState.DECIDED
         return RunState.UNDECIDED if self._before in {None, last} else RunState.OVERTAKEN
+
+
+def _named(decision: Decision | None) -> tuple[int | None, str | None]:
+    return (None, None) if decision is None else (decision.batch, decision.query)

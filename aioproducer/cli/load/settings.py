@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import check_topic_name
-from aioproducer.spark._commit import RUN_PREFIX
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._write_choice import RUN_PREFIX
 
 DEFAULT_VALUE = "value"
 PARQUET = "parquet"

@@ -18,7 +18,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata as AiokafkaMetadata
 from aiokafka.structs import TopicPartition
 
-from aioproducer._producer.names_elsewhere import OF_AIOKAFKA, KindWithHints, explains
+from aioproducer._producer.names_elsewhere import OF_AIOKAFKA, explains
 from aioproducer._shown_values import in_any_state
 from aioproducer.compat.aiokafka.batches import BatchBuilder, let_go, serialized, tell_first
 from aioproducer.compat.aiokafka.client import ClientView, UnderlyingProducer
@@ -58,7 +58,7 @@ _CLIENT_NUMBERS: Final = itertools.count(1)
 
 
 @explains(OF_AIOKAFKA, other_block="__enter__")
-class AIOKafkaProducer(AIOKafkaTransactionMethods, metaclass=KindWithHints):
+class AIOKafkaProducer(AIOKafkaTransactionMethods):
     """Takes aiokafka's arguments, all of them; those that cannot be honoured yet are refused by the constructor.
 
     ```python

@@ -24,8 +24,9 @@ from aioproducer.spark._row_groups import Split, find_splits
 from aioproducer.spark._session import CONF_OF_ROW_GROUPS
 from tests.benchmarks.brokers import records_in
 from tests.benchmarks.job import Job, Outcome, percentile
-from tests.benchmarks.spark_scenario import jars_folder, pyspark_folder
+from tests.benchmarks.spark_scenario import pyspark_folder
 from tests.benchmarks.worker import ROOT, wait_for_go
+from tests.spark_jars import jars_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -33,10 +33,11 @@ from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError
 from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._columns import sink_columns
-from aioproducer.spark._commit import Preparation, SinkCommit, WrittenTask
+from aioproducer.spark._commit import SinkCommit, WrittenTask
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._source import AioproducerDataSource
+from aioproducer.spark._write_choice import Preparation
 from aioproducer.spark._writer import BATCH_ID, SinkStreamWriter, SinkWriter
 
 NAME = "aioproducer_with_faults"
@@ -198,13 +199,15 @@ _end_transactions = SinkCluster.end_transactions
 async def prepare(self: SinkCommit) -> Preparation:
     found = await _prepare(self)
     folder = Path(_Armed.faults.folder)
-    if folder.joinpath(HALT).exists() and _is_first(folder / HALTED, f"{os.getpid()} {found.last_batch}"):
+    if folder.joinpath(HALT).exists() and _is_first(
+        folder / HALTED, f"{os.getpid()} {found.last and found.last.batch}"
+    ):
         os.kill(os.getpid(), signal.SIGSTOP)
     return found
 
 
 async def commit(self: SinkCommit, tasks: Sequence[WrittenTask], *, is_last: bool = False) -> None:
-    _Armed.batch = tasks[0].batch
+    _Armed.batch = tasks[0].record.batch
     try:
         reach("commit", _Armed.batch)
         await _commit(self, tasks, is_last=is_last)

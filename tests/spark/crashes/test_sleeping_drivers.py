@@ -69,7 +69,7 @@ def test_timed_out_after_the_decision(make_case: MakeCase, kafka: KafkaCluster) 
     """The error names ids and rows of what is lost; every start says so again, until the loss is accepted."""
     case = make_case(kafka, options=TIMEOUT)
     said = sleep_until_timed_out(case, Point("round.half", 1))
-    named = re.findall(rf"{case.name}\.1\.\d+\.\d+ \((\d+) rows\)", said)
+    named = re.findall(rf"{case.name}\.\d\.\d+\.\d+ \((\d+) rows\)", said)
     total = re.search(r"(\d+) rows are missing", said)
     assert named
     assert total

@@ -1,4 +1,4 @@
-"""Bad inputs through Spark itself: its text has that of this package first, and no traceback; tests/spark/test_first_words.py has the table."""
+"""Bad inputs through Spark itself: the text of this package comes first, and no traceback."""
 
 import re
 from pathlib import Path
@@ -30,21 +30,24 @@ WRONG: dict[str, tuple[dict[str, str], str, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_first_words_of_a_job_that_fails_are_ours(
-    spark: SparkSession, embedded_topics: Topics, tmp_path: Path, case: str
-) -> None:
-    """The jobs' pages and the terminal show this text; a batch job and a stream."""
+def test_first_words_of_a_job_that_fails_are_ours(spark: SparkSession, embedded_topics: Topics, case: str) -> None:
+    """The terminal and the jobs' pages show them."""
     options, columns, said = WRONG[case]
     given = {**embedded_topics.options(embedded_topics.create_own()), **options}
     rows = spark.range(1).selectExpr(*columns.split(", "))
     with pytest.raises(PySparkException) as caught:
         rows.write.format("aioproducer").mode("append").options(**given).save()
     check_words(str(caught.value), said.replace("OWN", embedded_topics.own), most=600)
-    if case in {"topic", "sink"}:
-        writer = rate(spark).writeStream.format("aioproducer").options(**given)
-        with pytest.raises(PySparkException) as caught:
-            writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(180)
-        check_words(str(caught.value), said, most=1_500)  # with Spark's page about the query
+
+
+def test_first_words_of_a_stream_that_fails_are_ours(
+    spark: SparkSession, embedded_topics: Topics, tmp_path: Path
+) -> None:
+    """Spark's page about the query follows."""
+    writer = rate(spark).writeStream.format("aioproducer").options(**embedded_topics.options("nowhere"))
+    with pytest.raises(PySparkException) as caught:
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(180)
+    check_words(str(caught.value), "ConfigurationError: topic 'nowhere' does not exist", most=1_500)
 
 
 def check_words(text: str, said: str, *, most: int) -> None:

@@ -14,8 +14,9 @@ from pyspark.sql import functions as sql
 
 from aioproducer import BlockingProducer, ProducerConfig
 from aioproducer.errors import KafkaError
-from aioproducer.spark._options import SinkOptions, SourceOptions
+from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._reader import KafkaReader
+from aioproducer.spark._source_options import SourceOptions
 from aioproducer.testing import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.functions.conftest import HAS_READ_LIMITS, Topics
@@ -46,7 +47,7 @@ def test_batch(spark: SparkSession, topics: Topics) -> None:
     topic = topics.create_own(PARTITIONS)
     fill(topics, topic, 100)
     assert numbers(reader(spark, topics, topic)) == list(range(100))
-    start, end = f'{{"{topic}": {{"0": 10, "1": -1}}}}', f'{{"{topic}": {{"0": 12}}}}'
+    start, end = f'{{"{topic}": {{"0": 10, "1": 50}}}}', f'{{"{topic}": {{"0": 12, "1": -1}}}}'
     assert numbers(reader(spark, topics, topic, startingOffsets=start, endingOffsets=end)) == [20, 22]
 
 
@@ -107,7 +108,8 @@ def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
 
 WRONG = {
     "topic that is not there": ({"subscribe": "nowhere"}, "subscribe: no topic 'nowhere' exists"),
-    "unknown option": ({"subscribePattern": ".*"}, "unknown option subscribepattern; did you mean subscribe"),
+    "unknown option": ({"subscribePatterns": ".*"}, "unknown option subscribepatterns; did you mean subscribePattern"),
+    "two ways": ({"subscribePattern": ".*"}, "subscribe and subscribePattern are given"),
 }
 
 

@@ -1,6 +1,7 @@
 """A stream's reader as Spark's driver asks it, on the embedded cluster and without a session."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -9,15 +10,20 @@ from pyspark.sql.datasource import InputPartition
 
 from aioproducer import BlockingProducer
 from aioproducer.errors import KafkaError
-from aioproducer.spark._options import SourceOptions
 from aioproducer.spark._reader import KafkaStreamReader
+from aioproducer.spark._source_options import SourceOptions
 from tests.spark.functions.conftest import Topics
 
 
-def reader(topics: Topics, **options: str) -> KafkaStreamReader:
+def reader(topics: Topics, *, now: Callable[[], float] = float, **options: str) -> KafkaStreamReader:
     """Return the reader of the test's own topic."""
-    given = {"kafka.bootstrap.servers": topics.servers, "subscribe": topics.own, **options}
-    return KafkaStreamReader(SourceOptions.parse(given, is_stream=True))
+    given = {
+        "kafka.bootstrap.servers": topics.servers,
+        "subscribe": topics.own,
+        "fetchOffset.retryIntervalMs": "1",
+        **options,
+    }
+    return KafkaStreamReader(SourceOptions.parse(given, is_stream=True), now=now)
 
 
 def values(asked: KafkaStreamReader, partition: InputPartition) -> list[bytes]:
@@ -132,3 +138,66 @@ def test_ranges_are_read(filled: Topics) -> None:
     asked = reader(filled)
     (partition,) = asked.partitions({filled.own: {"0": 3}}, {filled.own: {"0": 6}})
     assert values(asked, partition) == [b"3", b"4", b"5"]
+
+
+def test_batch_waits_for_enough_offsets_or_long_enough(filled: Topics) -> None:
+    """The first one does not wait: how long the query was away is not known."""
+    seconds = [0.0]
+    asked = reader(filled, now=lambda: seconds[0], minOffsetsPerTrigger="20", maxTriggerDelay="60s")
+    start, first = {filled.own: {"0": 0}}, {filled.own: {"0": 6}}
+    assert asked.latestOffset(start) == {filled.own: {"0": 10}}
+    assert asked.latestOffset(first) == first
+    seconds[0] = 60.0
+    assert asked.latestOffset(first) == {filled.own: {"0": 10}}
+    assert asked.latestOffset(first) == first
+    with BlockingProducer(filled.servers) as producer:
+        for _ in range(16):
+            producer.enqueue(filled.own, b"more")
+        producer.flush()
+    assert asked.latestOffset(first) == {filled.own: {"0": 26}}
+
+
+def test_what_is_available_now_does_not_wait(filled: Topics) -> None:
+    """Or the query would end before it has read all."""
+    asked = reader(filled, minOffsetsPerTrigger="8", maxOffsetsPerTrigger="8")
+    asked.prepareForTriggerAvailableNow()
+    assert asked.latestOffset({filled.own: {"0": 0}}) == {filled.own: {"0": 8}}
+    assert asked.latestOffset({filled.own: {"0": 8}}) == {filled.own: {"0": 10}}
+
+
+def test_partition_that_is_gone(filled: Topics) -> None:
+    """Is an error, or left out; and so is the rest of its batch."""
+    start = {"gone": {"0": 3}, filled.own: {"0": 4}}
+    with pytest.raises(KafkaError, match=r"partition gone-0 is gone, and was read to offset 3.*failOnDataLoss=false"):
+        reader(filled).latestOffset(start)
+    asked = reader(filled, failOnDataLoss="false")
+    assert asked.latestOffset(start) == {filled.own: {"0": 10}}
+    (partition,) = asked.partitions(start, {"gone": {"0": 5}, filled.own: {"0": 6}})
+    assert values(asked, partition) == [b"4", b"5"]
+
+
+def test_new_partition_that_has_lost_records(filled: Topics) -> None:
+    """Its first records came and went between two batches."""
+    delete_before(filled, 2)
+    with pytest.raises(KafkaError, match=rf"{filled.own}-0, a new partition, begins at offset 2"):
+        reader(filled).latestOffset({"gone": {}})
+
+
+def test_batch_that_ends_beyond_the_log(filled: Topics) -> None:
+    """Found before the tasks, which would wait for it: the topic was made again."""
+    place = {filled.own: {"0": 2}}, {filled.own: {"0": 17}}
+    with pytest.raises(KafkaError, match=rf"offsets 10 to 17 of {filled.own}-0 are not there; it ends at 10"):
+        reader(filled).partitions(*place)
+    asked = reader(filled, failOnDataLoss="false")
+    (partition,) = asked.partitions(*place)
+    assert values(asked, partition) == [str(row).encode() for row in range(2, 10)]
+
+
+def test_record_without_headers_has_null(filled: Topics) -> None:
+    """As Spark's own source has it."""
+    asked = reader(filled, includeHeaders="true")
+    with BlockingProducer(filled.servers) as producer:
+        producer.send(filled.own, b"10", headers=[("a", b"b"), ("c", None)])
+    (partition,) = asked.partitions({filled.own: {"0": 9}}, {filled.own: {"0": 11}})
+    (batch,) = asked.read(partition)
+    assert batch.column("headers").to_pylist() == [None, [{"key": "a", "value": b"b"}, {"key": "c", "value": None}]]
