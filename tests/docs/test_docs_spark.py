@@ -40,6 +40,7 @@ def session() -> Iterator["SparkSession"]:
     spark.stop()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", SPARK_PAGES, ids=page_name)
 def test_spark_code_of_a_page_runs(page: Path, session: "SparkSession", tmp_path: Path) -> None:
     """As it stands there; `spark` is known to a page that does not make it."""
