@@ -39,4 +39,5 @@ def text_first_from_pickle() -> Iterator[None]:
 def _unwrapped(error: KafkaError) -> Exception:
     """Return an error of pickle that is shown as the error: only text leaves this process."""
     names = {"__module__": type(error).__module__, "__qualname__": type(error).__qualname__}
-    return type(type(error).__name__, (pickle.PickleError,), names)(str(error))
+    shown: type[Exception] = type(type(error).__name__, (pickle.PickleError,), names)
+    return shown(str(error))
