@@ -488,7 +488,10 @@ class MessageTooLargeError(BrokerError, RecordTooLargeError):
 
 
 class InvalidRecordError(BrokerError, ValueError):
-    """The broker refuses this record: its timestamp (32), or its content (87)."""
+    """The broker refuses this record, or in a transaction its batch: for a timestamp (32), or for its content (87)."""
+
+    record_index: int | None = None
+    """Position in its batch of the first record that the broker named; `None` if it named none."""
 
 
 class NotEnoughReplicasError(BrokerError):

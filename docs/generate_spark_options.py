@@ -40,6 +40,8 @@ SINK_TEXTS = {
     "onOversize": "`skip` leaves out rows over `kafka.max.request.size`; the log and the report count them.",
     "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, "
     "retries, rows per partition of Kafka, transactions, seconds of the commit.",
+    "createTopic": "Creates the option `topic` if it does not exist: `partitions:replicas`, or partitions alone for as "
+    "many replicas as the cluster gives. A topic that exists stays as it is.",
     "includeHeaders": "Accepted and ignored, as in Spark's sink: the column `headers` decides.",
 }
 SOURCE_TEXTS = {
@@ -99,6 +101,8 @@ KAFKAS_SINK = """\
 `kafka.bootstrap.servers` is required.
 Defaults are those of that page, except {defaults}: a task sends at once all that it has.
 {refused}
+`kafka.sasl.token.provider` names what makes the tokens of OAUTHBEARER, in text:
+[Tokens](../how-to/spark.md#tokens-oauthbearer).
 Constant headers are options too: `header.<name>` adds a header to each record.
 Spark gives the names of options in lower case, so the header's name is in lower case too; the column `headers` takes
 any name.
@@ -107,7 +111,7 @@ KAFKAS_SOURCE = """\
 ## Kafka's own, for a read
 
 `kafka.bootstrap.servers` is required. Further properties are {known}.
-TLS, PLAIN and SCRAM have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
+TLS and SASL have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
 Proxies and address maps are for writes alone, since records are read with aiokafka.
 
 These are taken so that a job goes on as it is, and have no effect, as they change no row: properties of a producer, and

@@ -87,6 +87,7 @@ class Fail(NamedTuple):
     reason: str
     is_fatal: bool = False  # nothing that this producer sends later can succeed
     loses_producer_id: bool = False
+    record_index: int | None = None  # of the first record that the broker named, in the batch
 
 
 ProduceOutcome = Complete | Retry | Split | Refuse | Fail
@@ -181,9 +182,11 @@ def _too_large_or_refused(
     refused = tuple(sorted(dict(response.record_errors).items()))
     if may_leave_out and is_divisible and refused and refused[0][0] >= 0 and refused[-1][0] < facts.records:
         return Refuse(int(row), refused)
-    if facts.records == 1 and refused and refused[0][1]:  # the record's message says more
-        return Fail(outcome, int(row), f"{row.name}: {refused[0][1]}")
-    return Fail(outcome, int(row), _reason(row, response))
+    if not refused:
+        return Fail(outcome, int(row), _reason(row, response))
+    index, message = refused[0]  # the record's message says more than the batch's
+    reason = f"{row.name}: {message}" if message else _reason(row, response)
+    return Fail(outcome, int(row), reason, record_index=index)
 
 
 def _may_retry(row: ErrorCode, facts: BatchFacts, policy: Policy) -> bool:

@@ -34,6 +34,7 @@ from aioproducer._timing.retry_backoff import SOON_AT_MOST, SOON_MS, Exponential
 from aioproducer.errors import (
     BrokerConnectionError,
     BrokerError,
+    InvalidRecordError,
     KafkaError,
     MessageTooLargeError,
     Outcome,
@@ -222,6 +223,8 @@ class Settlement:
         )
         if isinstance(error, MessageTooLargeError):
             error.size_bytes, error.option = batch.wire_size, "max.message.bytes"
+        if isinstance(error, InvalidRecordError):
+            error.record_index = outcome.record_index
         if isinstance(batch.last_error, BrokerConnectionError) and outcome.code == ErrorCode.NETWORK_EXCEPTION:
             error = BrokerConnectionError(f"{text} ({batch.last_error})", outcome=outcome.outcome)
         if isinstance(batch.last_error, UnsupportedVersionError):

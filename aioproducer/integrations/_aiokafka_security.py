@@ -10,6 +10,8 @@ from aioproducer._protocol.sasl_exchange import Bearer, BearerWanted, PasswordWa
 from aioproducer.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aioproducer._network.sasl_client import SaslClient
     from aioproducer.config import ProducerConfig
 
@@ -76,9 +78,17 @@ def _token_provider(sasl: SaslClient) -> object:
     from aiokafka.abc import AbstractTokenProvider  # noqa: PLC0415  # only for OAUTHBEARER
 
     class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+        def __init__(self) -> None:
+            self._extensions: Mapping[str, str] = {}
+
         async def token(self) -> str:
             bearer = await sasl.carry_out(BearerWanted())
             assert isinstance(bearer, Bearer)
+            self._extensions = bearer.extensions
             return bearer.token
+
+        def extensions(self) -> Mapping[str, str]:
+            """Return those of the last token: aiokafka asks for them right after it."""
+            return self._extensions
 
     return TokenProvider()

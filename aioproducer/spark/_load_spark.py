@@ -233,7 +233,6 @@ def _text_of(frame: DataFrame, option: str, name: str) -> Column:
 def in_one_line(error: Exception) -> tuple[str, str]:
     """Return the name of the exception that began it and its text, out of Spark's pages about it."""
     text = str(error)
-    text = text.replace("Could not serialize object: ", "\n")  # what a driver's check raises comes so
     found: list[tuple[str, str]] = _ERROR.findall(text)
     ours = [each for each in found if each[0] not in _SAY_LESS]
     if ours:

@@ -9,23 +9,25 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Final, TypeVar
 
+from aioproducer._protocol.topic_admin_messages import OF_CLUSTER
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import in_python_spelling, kafka_name, python_name
+from aioproducer.config._option_names import in_python_spelling, kafka_name, python_name, reason_against
 from aioproducer.config._option_types import PARTITIONERS
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.spark._decision_record import SinkIds
 from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._token_option import with_token_provider
 
 log = logging.getLogger("aioproducer.spark")
 
 ValueT = TypeVar("ValueT")
 
 KAFKA_PREFIX: Final = "kafka."
+BOOTSTRAP: Final = "bootstrap_servers"
 HEADER_PREFIX: Final = "header."
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "triggerinterval"})
 """Options that Spark itself reads and passes on."""
@@ -37,8 +39,6 @@ FIRST_ANSWER_TIMEOUT_S: Final = 10.0
 """How long the driver waits for any broker to answer, before any task."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 COMMIT_TIMEOUT_MS: Final = 300_000
-
-NOTHING_PROVIDED: Final[Mapping[str, object]] = MappingProxyType({})
 
 NOT_SETTABLE: Final = {
     "key.serializer": "keys are the bytes, or the UTF-8, of the column",
@@ -104,6 +104,15 @@ def text(given: str) -> str:
     return given
 
 
+def topic_shape(given: str) -> tuple[int, int]:
+    """Return partitions and replicas from `3:1`, or from `3`: as many replicas as the cluster gives a topic."""
+    partitions, colon, replicas = given.partition(":")
+    try:
+        return positive(partitions), positive(replicas) if colon else OF_CLUSTER
+    except ValueError:
+        raise ValueError("partitions:replicas, such as 3:1, or partitions alone") from None
+
+
 class OptionReader:
     """Options as Spark gives them, taken one by one; what nothing took is an error.
 
@@ -166,10 +175,17 @@ class OptionReader:
             if name in self._known or name in OF_SPARK or name.startswith(prefixes):
                 continue
             near = [self._known[each] for each in get_close_matches(name, self._known, n=3)]
-            if f"{KAFKA_PREFIX}{name}" in self._given or "." in name:
-                near.append(f"{KAFKA_PREFIX}{name}")
+            near += [f"{KAFKA_PREFIX}{each}" for each in _of_kafka(name)]
             hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(self._known.values())}"
             raise ConfigurationError(f"unknown option {name}{hint}", option=name)
+
+
+def _of_kafka(name: str) -> list[str]:
+    """Return the property of Kafka that a name without the prefix is, or almost is."""
+    spelled = python_name(name)
+    if reason_against(spelled) is not None:  # of consumers, or of another client: the error of the prefixed one says so
+        return [name] if "." in name else []
+    return [kafka_name(each) for each in get_close_matches(spelled, (BOOTSTRAP, *option_kinds()), n=1, cutoff=0.8)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,26 +208,25 @@ class SinkOptions:
     max_records_per_second: int | None
     skips_oversize: bool
     report: str | None
+    topic_shape: tuple[int, int] | None = None
+    """Partitions and replicas of the topic, which is created if it does not exist."""
     input: RowShape | None = None
     """Columns of the row groups that the rows name, which the tasks of `aioproducer load` read."""
-    provided: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """Kafka's properties that are objects, of a load in this process."""
 
     @classmethod
     @clears_frames
-    def parse(cls, given: Mapping[str, str], *, provided: Mapping[str, object] = NOTHING_PROVIDED) -> "SinkOptions":
+    def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
         """Return the options of a write.
 
         Args:
             given: by Spark or the command.
-            provided: Kafka's properties that are objects.
 
         Raises:
             ConfigurationError: an option is unknown, wrong, or missing beside another.
         """
         reader = OptionReader(given)
         options = cls(
-            kafka=sink_properties(reader.take_prefixed(KAFKA_PREFIX), provided),
+            kafka=sink_properties(reader.take_prefixed(KAFKA_PREFIX)),
             topic=reader.take("topic", text, None),
             exactly_once=reader.take("exactlyOnce", boolean, default=False),
             sink_id=reader.take("sinkId", text, None),
@@ -225,8 +240,8 @@ class SinkOptions:
             max_records_per_second=reader.take("maxRecordsPerSecond", positive, None),
             skips_oversize=reader.take("onOversize", one_of("fail", "skip"), "fail") == "skip",
             report=reader.take("report", text, None),
+            topic_shape=reader.take("createTopic", topic_shape, None),
             input=row_shape(reader),
-            provided=provided,
         )
         reader.take("includeHeaders", boolean, default=False)  # Spark's sink accepts it too; the column decides
         reader.check_all_taken(KAFKA_PREFIX, HEADER_PREFIX)
@@ -252,6 +267,11 @@ class SinkOptions:
             SinkIds(self.sink_id)
         if self.batch_id is not None:
             self.check_of_stream()
+        if self.topic_shape is not None and self.topic is None:
+            raise ConfigurationError(
+                "createTopic is for the option topic, which is not given: topics of a column are not created",
+                option="createTopic",
+            )
         if any(not name for name, _ in self.headers):
             raise ConfigurationError("header.: must be header.<name>", option="header.")
         if self.exactly_once:
@@ -263,7 +283,7 @@ class SinkOptions:
             self.producer_config("any")
         except ConfigurationError as error:
             if error.option == "transaction_timeout_ms":
-                text = _in_kafkas_spelling(str(error)).removeprefix("kafka.transaction.timeout.ms ")
+                text = in_kafkas_spelling(str(error)).removeprefix("kafka.transaction.timeout.ms ")
                 raise ConfigurationError(f"transactionTimeout: {text}", option="transactionTimeout") from None
             against = [name for name, fits in _AGAINST_TRANSACTIONS.items() if not fits(self.kafka.get(name))]
             if not against:
@@ -284,7 +304,7 @@ class SinkOptions:
 
     def producer_config(self, transactional_id: str | None = None) -> ProducerConfig:
         """Return the configuration of a task's producer; with an id, of one that has a transaction."""
-        return ProducerConfig.from_kafka_properties({**self.task_properties(transactional_id), **self.provided})
+        return ProducerConfig.from_kafka_properties(with_token_provider(self.task_properties(transactional_id)))
 
     @property
     def topic_of_decision(self) -> str:
@@ -318,7 +338,7 @@ def row_shape(reader: OptionReader) -> RowShape | None:
     return shape if is_splits else None
 
 
-def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object]) -> dict[str, str]:
+def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return Kafka's properties of a task's producer, checked.
 
     Raises:
@@ -338,8 +358,8 @@ def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object
             )
     complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
     try:
-        in_python_spelling(complete, {"bootstrap_servers", *option_kinds()})  # what a file may have is refused here
-        ProducerConfig.from_kafka_properties({**complete, **provided})
+        in_python_spelling(complete, {BOOTSTRAP, *option_kinds()})  # what a file may have is refused here
+        ProducerConfig.from_kafka_properties(with_token_provider(complete))
     except ConfigurationError as error:
         raise of_data_source(error, complete) from None
     return complete
@@ -347,20 +367,33 @@ def sink_properties(properties: Mapping[str, str], provided: Mapping[str, object
 
 def of_data_source(error: ConfigurationError, properties: Mapping[str, str]) -> ConfigurationError:
     """Return an error of the producer's configuration with the names that options have here."""
-    text = _in_kafkas_spelling(str(error))
+    text = in_kafkas_spelling(str(error))
     if error.option is None:
         return ConfigurationError(text)
+    if error.option == "sasl_token_provider" and not any(python_name(name) == error.option for name in properties):
+        text = (
+            f"{KAFKA_PREFIX}sasl.token.provider is missing: OAUTHBEARER needs the name of what makes the tokens, such "
+            "as 'MskIam region=eu-central-1' or module:object"
+        )
     given = next((name for name in properties if python_name(name) == error.option), kafka_name(error.option))
     option = f"{KAFKA_PREFIX}{given}"
     return ConfigurationError(text if text.startswith(option) else f"{option}: {text}", option=option)
 
 
-def _in_kafkas_spelling(text: str) -> str:
+def in_kafkas_spelling(text: str) -> str:
     """Return a text with `kafka.linger.ms` for `linger_ms`.
 
     Names of one word are words of the text too, and stay, as do arguments of a Python call: `client_id=...`.
     """
     names = sorted((name for name in option_kinds() if "_" in name), key=len, reverse=True)
-    pattern = "|".join(name.replace("_", "[._]") for name in (*names, "bootstrap_servers"))
+    pattern = "|".join(name.replace("_", "[._]") for name in (*names, BOOTSTRAP))
     in_text = rf"(?<![\w.])'?({pattern})\b(?![.]\w|=(?:[.]|,|[A-Z]\w*\())'?"
-    return re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
+    text = re.sub(r": pass ssl_context=.*", ": an option is text here, and no other has its place", text)
+    spelled = re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
+    return re.sub(r"(?<==)(True|False)\b", lambda found: found[1].lower(), spelled)
+
+
+def in_sparks_words(error: Exception) -> str:
+    """Return the text of a producer's error with the options and values of a write: null for None."""
+    text = in_kafkas_spelling(str(error)).replace(f"{KAFKA_PREFIX}transaction.timeout.ms", "transactionTimeout")
+    return re.sub(r"(?<![\w'.-])None(Type)?(?![\w'.-])", "null", text)

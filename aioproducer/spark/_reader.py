@@ -37,6 +37,7 @@ from aioproducer.spark._offsets import (
     to_json,
 )
 from aioproducer.spark._python_worker import reused_worker
+from aioproducer.spark._shown_errors import text_first
 from aioproducer.spark._source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class RangeReader:
         wanted: OffsetRange = partition.value
         with (
             reused_worker(),
+            text_first(),
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(
                 consumer_of(self._options, patience_s=self._options.poll_timeout_ms / 1_000)
@@ -223,6 +225,7 @@ except ImportError:  # before Spark 4.2
 class KafkaReader(RangeReader, DataSourceReader):
     """Reads what topics have when the job begins."""
 
+    @text_first()
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each range of the read.
 
@@ -256,6 +259,7 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         self._last_end: Offsets | None = None
         self._stop_at: Offsets | None = None
 
+    @text_first()
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
         """Return where a new query begins.
 
@@ -272,6 +276,7 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         self._last_end = start
         return to_json(start)
 
+    @text_first()
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: Mapping[str, Mapping[str, int]] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, dict[str, int]]:
@@ -326,14 +331,17 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         rows = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
+    @text_first()
     def reportLatestOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
         """Return the latest offsets, for the query's progress."""
         return to_json(self._cluster.ask().bounds.latest)
 
+    @text_first()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Let the query end at the offsets that are the latest now."""
         self._stop_at = self._cluster.ask().bounds.latest
 
+    @text_first()
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> Sequence[InputPartition]:

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._columns import sink_columns
 from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._shown_errors import text_first
 from aioproducer.spark._source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -34,23 +35,27 @@ class AioproducerDataSource(DataSource):
         """Return the name of the format."""
         return "aioproducer"
 
+    @text_first()
     def schema(self) -> str:
         """Return the columns of a read, in Spark's language."""
         options = SourceOptions.parse(self.options, is_stream=None)  # Spark asks for both before it says which
         return f"{COLUMNS}, {HEADERS_COLUMN}" if options.includes_headers else COLUMNS
 
+    @text_first()
     def reader(self, schema: "StructType") -> "KafkaReader":  # noqa: ARG002  # Spark's signature
         """Return the reader of a batch."""
         from aioproducer.spark._reader import KafkaReader  # noqa: PLC0415  # see above
 
         return KafkaReader(SourceOptions.parse(self.options, is_stream=False))
 
+    @text_first()
     def streamReader(self, schema: "StructType") -> "KafkaStreamReader":  # noqa: ARG002, N802  # Spark's signature
         """Return the reader of a stream."""
         from aioproducer.spark._reader import KafkaStreamReader  # noqa: PLC0415  # see above
 
         return KafkaStreamReader(SourceOptions.parse(self.options, is_stream=True))
 
+    @text_first()
     def writer(self, schema: "StructType", overwrite: bool) -> "SinkWriter":  # noqa: FBT001  # Spark's signature
         """Return the writer of a DataFrame.
 
@@ -66,6 +71,7 @@ class AioproducerDataSource(DataSource):
         options = SinkOptions.parse(self.options)
         return SinkWriter(options, sink_columns(schema, options))
 
+    @text_first()
     def streamWriter(  # noqa: N802  # Spark's name
         self,
         schema: "StructType",

@@ -25,6 +25,7 @@ from aioproducer.spark._options import (
     positive,
     text,
 )
+from aioproducer.spark._token_option import with_token_provider
 
 POLL_TIMEOUT_MS: Final = 120_000
 """How long a task waits without a record before it fails, as with Spark's own source."""
@@ -287,9 +288,8 @@ def connection_config(properties: Mapping[str, str]) -> ProducerConfig:
     """
     given = {name: value for name, value in properties.items() if is_of_connection(name)}
     try:
-        config = ProducerConfig.from_kafka_properties(
-            {"bootstrap.servers": properties["bootstrap.servers"], "client.id": "aioproducer-spark", **given}
-        )
+        always = {"bootstrap.servers": properties["bootstrap.servers"], "client.id": "aioproducer-spark"}
+        config = ProducerConfig.from_kafka_properties(with_token_provider({**always, **given}))
         check_readable(config)
     except ConfigurationError as error:
         raise of_data_source(error, given) from None

@@ -23,12 +23,14 @@ import pyarrow.compute as pc
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aioproducer import Producer
+from aioproducer._shown_values import shown
 from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer._transactions.prepared import PreparedTransaction
 from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
 from aioproducer.records import TopicPartition
-from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._options import SinkOptions, in_sparks_words
 from aioproducer.spark._record_parts import SinkColumns
+from aioproducer.spark._sent_rows import SentPart, SentRows
 
 BATCHES_ON_THE_WAY: Final = 2
 ABORT_TIMEOUT_S: Final = 2.0
@@ -139,10 +141,18 @@ class TaskRun:
         self._rows = 0
         self._skipped = 0
         self._sent: Counter[TopicPartition] = Counter()
+        self._on_the_way = SentRows()
 
     async def start(self) -> None:
-        """Start the producer, and its transaction if it has one."""
-        await self._producer.start()
+        """Start the producer, and its transaction if it has one.
+
+        Raises:
+            TaskError: no broker answered in time, or one refused.
+        """
+        try:
+            await self._producer.start()
+        except KafkaError as error:
+            raise TaskError(f"task {self._task}: {in_sparks_words(error)}") from error
         if self._is_transactional:
             await self._producer.begin_transaction()
 
@@ -176,13 +186,26 @@ class TaskRun:
         """
         try:
             taken = await self._producer.send_arrow(topic, batch)
-        except KafkaError as refusal:
-            raise TaskError(f"task {self._task}, row {row_of(0)}, topic {topic!r}: {refusal}") from refusal
+        except (KafkaError, TypeError, ValueError) as refusal:
+            raise self._error_of(row_of(0), topic, refusal) from refusal
         self._sent.update(taken.accepted_by_partition)
         for position, error in taken.refused.items():
             if not (self._options.skips_oversize and isinstance(error, RecordTooLargeError)):
-                raise TaskError(f"task {self._task}, row {row_of(position)}, topic {topic!r}: {error}") from error
+                raise self._error_of(row_of(position), topic, error) from error
             self._skipped += 1
+        await self._on_the_way.add(SentPart(topic, taken, row_of))
+
+    def _error_of(self, row: int, topic: str, error: Exception) -> TaskError:
+        return TaskError(f"task {self._task}, row {row}, topic {shown(topic)}: {in_sparks_words(error)}")
+
+    async def _raise_undelivered(self) -> None:
+        """Raise a TaskError if a row was not delivered."""
+        if (found := await self._on_the_way.first_failure()) is None:
+            return
+        failure, count = found
+        others = "" if count == 1 else f" ({count} rows were not delivered)"
+        error = self._error_of(failure.row, failure.topic, failure.error)
+        raise TaskError(f"{error}{others}") from failure.error
 
     def _complete(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return only the columns that are sent, with the constant headers and a timestamp that Arrow knows."""
@@ -211,13 +234,15 @@ class TaskRun:
         """
         prepared = None
         try:
+            with suppress(UndeliveredError):  # whose rows are named here
+                await self._producer.flush()
+            await self._raise_undelivered()
             if self._is_transactional:
                 prepared = await self._producer.prepare_transaction()
-            else:
-                await self._producer.flush()
-        except UndeliveredError as error:
-            first = error.exceptions[0]
-            raise TaskError(f"task {self._task}: {error.message}; the first: {first}") from error
+        except TaskError:
+            raise
+        except KafkaError as error:
+            raise TaskError(f"task {self._task}: {in_sparks_words(error)}") from error
         found = self._producer.statistics()
         await self._producer.close()
         counts = TaskCounts(

@@ -34,7 +34,9 @@ from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._row_groups import rows_of_splits
+from aioproducer.spark._shown_errors import text_first, text_first_from_pickle
 from aioproducer.spark._task import TaskCounts, TaskSender, batch_report, publish
+from aioproducer.spark._topics import create_missing_topic
 from aioproducer.spark._write_choice import RUN_PREFIX, BatchAction, Preparation, WriteName, choose
 
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -73,13 +75,15 @@ class SinkWriter(DataSourceArrowWriter):
     def __getstate__(self) -> dict[str, object]:
         """Prepare before Spark takes the writer to the tasks."""
         if not self._is_ready:
-            self._preparation = prepared(self._options, is_running=self._is_running)
+            with text_first_from_pickle():
+                create_missing_topic(self._options, is_running=self._is_running)
+                self._preparation = prepared(self._options, is_running=self._is_running)
             self._is_ready = True
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one attempt of a task."""
-        with reused_worker():
+        with reused_worker(), text_first():
             return self._write(iterator)
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> "SinkMessage":
@@ -125,7 +129,8 @@ class SinkWriter(DataSourceArrowWriter):
         """Abort what tasks have written; unless it is decided: then the commit goes on."""
         written = _written(messages)
         if written:
-            with_sink(self._options, lambda commit: commit.abort(written))
+            with text_first():
+                with_sink(self._options, lambda commit: commit.abort(written))
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         begun = time.monotonic()
@@ -133,7 +138,8 @@ class SinkWriter(DataSourceArrowWriter):
         written = _written(messages)
         if written:
             is_last = sent[0].batch is None
-            with_sink(self._options, lambda commit: commit.commit(written, is_last=is_last), is_patient=True)
+            with text_first():
+                with_sink(self._options, lambda commit: commit.commit(written, is_last=is_last), is_patient=True)
         if not sent:
             return
         report = batch_report(

@@ -79,14 +79,11 @@ async def test_commands_authenticate_with_a_named_provider(tmp_path: Path) -> No
         tailed = await run("tail", "t", "--from-beginning", "-n", "8", "--format", "value", *options, **found)
         listed = await run("txn", "list", "--sink", "s", *options, **found)
         resolved = await run("txn", "resolve", "--sink", "s", *options, **found)
-        on_spark = await run(*load, "--master", "local[*]", **found)
 
     assert (diagnosed.code, "login      ok     OAUTHBEARER" in diagnosed.output) == (0, True), diagnosed.output
     ended = (produced, transacted, loaded, decided, tailed, listed, resolved)
     assert [each.code for each in ended] == [0] * len(ended), ended
     assert sorted(tailed.output.splitlines()) == sorted("aabbccdd")
-    assert on_spark.code == 2
-    assert "--token-provider is for loads without --master" in on_spark.errors[-1]
 
 
 @pytest.mark.slow

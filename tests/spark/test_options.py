@@ -14,6 +14,14 @@ WRONG_WRITE = {
     "unknown": ({"topics": "t"}, "unknown option topics; did you mean topic"),
     "unknown, nothing near": ({"zzz": "t"}, "unknown option zzz; known are topic, exactlyOnce"),
     "kafka without prefix": ({"linger.ms": "5"}, "unknown option linger.ms; did you mean kafka.linger.ms"),
+    "kafka without prefix, misspelt": (
+        {"bootstrap.server": "b1:9092"},
+        "unknown option bootstrap.server; did you mean kafka.bootstrap.servers?",
+    ),
+    "of Spark's own source": (
+        {"kafkaConsumer.pollTimeoutMs": "5"},
+        "unknown option kafkaconsumer.polltimeoutms; known are topic",
+    ),
     "unknown kafka": (
         {"kafka.linger.msec": "5"},
         "kafka.linger.msec: there is no option 'linger.msec'; did you mean kafka.linger.ms?",
@@ -72,6 +80,13 @@ WRONG_WRITE = {
     ),
     "empty topic": ({"topic": ""}, "topic='': must be text"),
     "header": ({"header.": "x"}, "must be header.<name>"),
+    "topic to create without a name": ({"createTopic": "3:1"}, "createTopic is for the option topic"),
+    "partitions to create": (
+        {"topic": "t", "createTopic": "0"},
+        "createTopic='0': must be partitions:replicas, such as 3:1, or partitions alone",
+    ),
+    "replicas to create": ({"topic": "t", "createTopic": "3:"}, "createTopic='3:': must be partitions:replicas"),
+    "three numbers to create": ({"topic": "t", "createTopic": "3:1:1"}, "createTopic='3:1:1': must be partitions"),
 }
 
 

@@ -186,10 +186,93 @@ def test_row_that_is_too_large(cluster: ThreadedFakeCluster) -> None:
 
 
 def test_undelivered_rows_fail_the_task(cluster: ThreadedFakeCluster) -> None:
-    """With how many, and why."""
+    """With the first of them, why, and how many."""
     cluster.faults.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, Where(api=ApiKey.PRODUCE), times=None)
-    with pytest.raises(TaskError, match=rf"task {TASK}: .*the first: "):
+    said = rf"^task {TASK}, row 0, topic 'a': .*TOPIC_AUTHORIZATION_FAILED.* \(5 rows were not delivered\)$"
+    with pytest.raises(TaskError, match=said):
         send(cluster, [values(5)])
+
+
+FAR = 2**52
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_row_that_the_broker_refuses_has_its_number(
+    cluster: ThreadedFakeCluster,
+    is_transactional: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    """In a transaction too, where the whole batch fails with it; also behind batches that are delivered."""
+    times = [[1, 2], [3, 4, 5, FAR, 6], [7]]
+    batches = [
+        pa.record_batch({"value": [b""] * len(part), "timestamp": pa.array(part, pa.timestamp("ms", tz="UTC"))})
+        for part in times
+    ]
+    options = {"topic": "a", "kafka.linger.ms": "200", "exactlyOnce": "true", "sinkId": "s"}
+    given = SinkOptions.parse({"kafka.bootstrap.servers": cluster.bootstrap_servers, **options})
+    sender = TaskSender(given, SinkColumns(frozenset({"value", "timestamp"}), has_seconds=False))
+    with pytest.raises(TaskError, match=rf"^task {TASK}, row 5, topic 'a': .*{FAR}"):
+        sender.send_all(iter(batches), task=TASK, transactional_id="s.0.7.0" if is_transactional else None)
+
+
+WRONG_ROWS = {
+    "illegal topic": ({"topic": ["a", "a b"]}, {}, "topic 'a b' has the character ' '"),
+    "empty topic": ({"topic": ["a", ""]}, {}, "topic '' must not be empty"),
+    "partition out of range": ({"partition": pa.array([0, 5], pa.int32())}, {}, "partition must be 0..0"),
+    "negative partition": ({"partition": pa.array([None, -1], pa.int32())}, {}, "or null to have it chosen, got -1"),
+    "time before 1970": ({"timestamp": pa.array([0, -5], pa.timestamp("ms", tz="UTC"))}, {}, "timestamp must be 0.."),
+    "header without a name": (
+        {"headers": pa.array([[], [{"key": None, "value": b"1"}]], HEADERS)},
+        {},
+        "headers: a name must be str, got null",
+    ),
+    "null header": ({"headers": pa.array([[], [None]], HEADERS)}, {}, "headers must hold"),
+    "large value": ({"value": [b"", b"x" * 3_000]}, {"kafka.max.request.size": "2000"}, "raise kafka.max.request.size"),
+    "large key": (
+        {"key": [b"", b"x" * 3_000]},
+        {"kafka.max.request.size": "2000"},
+        "than the 2000 bytes that kafka.max.request.size allows",
+    ),
+}
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+@pytest.mark.parametrize("case", WRONG_ROWS)
+def test_wrong_row_names_task_row_topic_and_option(
+    cluster: ThreadedFakeCluster,
+    case: str,
+    is_transactional: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    """In the spelling of Spark's options."""
+    columns, options, said = WRONG_ROWS[case]
+    batch = pa.record_batch({"value": [b"", b""], **columns})
+    topic = columns.get("topic", ["a", "a"])[1]
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, **options, "exactlyOnce": "true", "sinkId": "s"}
+    given |= {"decisionTopic": "a"} if "topic" in columns else {"topic": "a"}
+    sender = TaskSender(SinkOptions.parse(given), SinkColumns(frozenset(batch.schema.names), has_seconds=False))
+    with pytest.raises(TaskError, match=rf"^task {TASK}, row 1, topic {re.escape(repr(topic))}: ") as caught:
+        sender.send_all(iter([batch]), task=TASK, transactional_id="s.0.7.0" if is_transactional else None)
+    assert said in str(caught.value)
+    assert "_size" not in str(caught.value)
+
+
+WRONG_STARTS = {
+    "broker that is not there": ({"kafka.bootstrap.servers": "127.0.0.1:1"}, None, "127.0.0.1:1"),
+    "right that is missing": ({}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no permission"),
+    "time-out over the broker's": ({}, ErrorCode.INVALID_TRANSACTION_TIMEOUT, "lower transactionTimeout"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_STARTS)
+def test_task_whose_producer_does_not_start_is_named(cluster: ThreadedFakeCluster, case: str) -> None:
+    options, code, said = WRONG_STARTS[case]
+    if code is not None:
+        cluster.faults.error(code, Where(api=ApiKey.INIT_PRODUCER_ID), times=None)
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "kafka.max.block.ms": "300", "topic": "a"}
+    given |= {**options, "exactlyOnce": "true", "sinkId": "s"}
+    sender = TaskSender(SinkOptions.parse(given), SinkColumns(frozenset({"value"}), has_seconds=False))
+    with pytest.raises(TaskError, match=f"^task {TASK}: ") as caught:
+        sender.send_all(iter([values(1)]), task=TASK, transactional_id="s.0.7.0")
+    assert said in str(caught.value)
 
 
 def test_two_batches_at_most_are_on_the_way(cluster: ThreadedFakeCluster) -> None:

@@ -101,7 +101,7 @@ def load(  # one for each argument
         topic=topic,
         bootstrap_server=file.servers(bootstrap_server),
         file_properties=file.besides(OWN_PROPERTIES),
-        provided=file.provided,
+        token_provider=token_provider,
         key=key,
         value=value,
         is_json=as_json,

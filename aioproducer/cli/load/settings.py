@@ -29,8 +29,8 @@ class LoadSettings:
     topic: str
     bootstrap_server: str
     file_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    provided: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """Properties that are objects: a token provider."""
+    token_provider: str | None = field(default=None, repr=False)
+    """Names it, with its arguments."""
     key: str | None
     value: str | None
     is_json: bool
@@ -79,8 +79,6 @@ class LoadSettings:
             yield f"--rate {self.rate:g}: must be 1 or more"
         if self.inspect is not None and self.master is not None:
             yield "--inspect is for loads without --master: Spark has a page of its own"
-        if self.provided and self.master is not None:
-            yield "--token-provider is for loads without --master: Spark's tasks cannot be given an object"
         if self.inspect is not None and self.dry_run:
             yield "--inspect and --dry-run exclude each other: nothing is sent"
         yield from self._without_spark()
@@ -125,6 +123,8 @@ class LoadSettings:
                 raise ConfigurationError(f"--property {name}: use {instead}")
         properties = {**DEFAULT_PROPERTIES, **self.file_properties, **given, "bootstrap.servers": self.bootstrap_server}
         options = {f"kafka.{name}": value for name, value in properties.items()}
+        if self.token_provider is not None:
+            options["kafka.sasl.token.provider"] = self.token_provider
         options["topic"] = self.topic
         if self.exactly_once:
             run = self.unnamed_run if self.run_id is None else self.run_id
@@ -144,7 +144,7 @@ class LoadSettings:
             ConfigurationError: an option is wrong.
         """
         try:
-            return SinkOptions.parse(self.sink_options(tasks), provided=self.provided)
+            return SinkOptions.parse(self.sink_options(tasks))
         except ConfigurationError as error:
             # The data source's options are `kafka.linger.ms`, those of the command `--property linger.ms`. A value
             # follows a quote, `=` or another part of it.
