@@ -449,7 +449,7 @@ async def test_hour_without_records_is_a_few_metadata_requests() -> None:
         before = turns()
         await asyncio.sleep(3600)
 
-        assert turns() - before < 400
+        assert turns() - before < 800  # a few per request, and per reading of the totals for metrics
 
 
 @in_virtual_time
