@@ -119,7 +119,7 @@ async def test_errors_and_retries_have_rates() -> None:
         with pytest.raises(KafkaError):
             await producer.send("orders", b"x")
         now, before = producer.metrics(), producer.statistics()
-        await asyncio.sleep(11)
+        await asyncio.sleep(21)  # the window, and a sample window: an idle producer reads seldom
         later = producer.metrics()
 
     for group in (PRODUCER, TOPIC):
@@ -175,4 +175,4 @@ def test_windows_keep_few_readings() -> None:
 
     assert len(vars(windows)["_marks"]) <= 32
     assert windows.until(now).rate("", 0, total) == pytest.approx(0.5, rel=0.05)  # one per reading, each two seconds
-    assert late.rate("", 0, total) == pytest.approx(0, abs=0.01)
+    assert late.rate("", 0, total) == pytest.approx(0, abs=0.02)
