@@ -59,7 +59,8 @@ Any thread may call it. Of the {names} names that Kafka 4.3.1's producer has aft
 They have Kafka's meaning, which its documentation says, except where the row says another.
 As in Kafka, names that end in `-avg`, `-max` and `-rate` are of the last `metrics_num_samples` windows of
 `metrics_sample_window_ms`, with the defaults the last minute, and averages and maxima without a value are NaN.
-The windows here end to the second, and those of Kafka begin with a value, so that it counts up to one window longer.
+A value counts for the windows' length, and in both up to one sample window longer: Kafka's windows begin with a value,
+and an idle producer here reads its totals seldom.
 After 1,000 topics, all further ones share the tag `(other topics)`, and after 1,000 nodes, `(other nodes)`.
 
 ```python

@@ -1,4 +1,4 @@
-"""What names a write: whether a task writes its rows, skips them, or refuses.
+"""The name of a write, and the choice by it: whether a task writes its rows, skips them, or refuses.
 
 A write of a stream is named by its query, its batch, and its number among the writes of this batch: a function of
 `foreachBatch` may write several times, one after the other. Spark repeats a batch only in another run of the query, so
@@ -32,7 +32,7 @@ class SinkConflictError(TransactionError):
 
 
 class WriteName(NamedTuple):
-    """Where a write comes from, as its tasks know it."""
+    """Origin of a write, as its tasks know it."""
 
     query: str
     """`stream <queryId>` or `run <runId>`."""
@@ -72,7 +72,7 @@ class BatchAction(enum.Enum):
 
 
 class Choice(NamedTuple):
-    """What a task does, and what the driver records when all have done it."""
+    """Choice of a task, and the record of the driver when all have followed it."""
 
     action: BatchAction
     record: Decision
