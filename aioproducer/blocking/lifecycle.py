@@ -76,7 +76,7 @@ class FirstUse:
     __slots__ = ("is_pending",)
 
     def __init__(self) -> None:
-        self.is_pending = False
+        self.is_pending: bool = False
 
 
 async def _close_on_loop(producer: Producer, first_use: FirstUse) -> None:

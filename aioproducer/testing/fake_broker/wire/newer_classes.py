@@ -27,7 +27,7 @@ from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsRequest:
-    __type__: ClassVar = EntityType.request
+    __type__: ClassVar[EntityType] = EntityType.request
     __version__: ClassVar[i16] = i16(5)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(18)
@@ -40,7 +40,7 @@ class ApiVersionsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequestTopic:
-    __type__: ClassVar = EntityType.nested
+    __type__: ClassVar[EntityType] = EntityType.nested
     __version__: ClassVar[i16] = i16(6)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(28)
@@ -51,7 +51,7 @@ class TxnOffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequest:
-    __type__: ClassVar = EntityType.request
+    __type__: ClassVar[EntityType] = EntityType.request
     __version__: ClassVar[i16] = i16(6)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(28)
@@ -68,7 +68,7 @@ class TxnOffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponseTopic:
-    __type__: ClassVar = EntityType.nested
+    __type__: ClassVar[EntityType] = EntityType.nested
     __version__: ClassVar[i16] = i16(6)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(28)
@@ -79,7 +79,7 @@ class TxnOffsetCommitResponseTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponse:
-    __type__: ClassVar = EntityType.response
+    __type__: ClassVar[EntityType] = EntityType.response
     __version__: ClassVar[i16] = i16(6)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(28)
@@ -90,7 +90,7 @@ class TxnOffsetCommitResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsRequest:
-    __type__: ClassVar = EntityType.request
+    __type__: ClassVar[EntityType] = EntityType.request
     __version__: ClassVar[i16] = i16(3)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(42)
@@ -100,7 +100,7 @@ class DeleteGroupsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletableGroupResult:
-    __type__: ClassVar = EntityType.nested
+    __type__: ClassVar[EntityType] = EntityType.nested
     __version__: ClassVar[i16] = i16(3)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(42)
@@ -112,7 +112,7 @@ class DeletableGroupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsResponse:
-    __type__: ClassVar = EntityType.response
+    __type__: ClassVar[EntityType] = EntityType.response
     __version__: ClassVar[i16] = i16(3)
     __flexible__: ClassVar[bool] = True
     __api_key__: ClassVar[i16] = i16(42)
