@@ -108,7 +108,7 @@ from aioproducer.testing.fake_broker.log.batch_checks import BatchRefusedError, 
 from aioproducer.testing.fake_broker.log.record_batch import HEADER_SIZE, checksum, decode_records
 from aioproducer.testing.fake_broker.topic_configs import TOPIC_CONFIG_DEFAULTS, TopicConfig
 from aioproducer.testing.fake_broker.version_profiles import PROFILES
-from aioproducer.testing.fake_broker.wire.messages import decode_request
+from aioproducer.testing.fake_broker.wire.messages import decode_request, message_class
 from aioproducer.testing.fake_broker.wire.primitives import MalformedRequestError, Reader
 from tests.fakes.sasl_broker import verdict
 from tests.fakes.scripted_broker import SPOKEN, api_versions_body
@@ -171,17 +171,17 @@ _VALUES: dict[str, object] = {
 @functools.cache
 def sample(message: str, version: int, kind: str) -> bytes:
     """A message in one version; `message` as kio spells it ("api_versions"), `kind` "request" or "response"."""
-    name = "".join(part.capitalize() for part in message.split("_")) + kind.capitalize()
-    message_class = getattr(import_module(f"kio.schema.{message}.v{version}.{kind}"), name)
+    (api,) = (each for each in ApiKey if each.schema_name == message)
+    kind_of_message = message_class(api, version, kind)
     buffer = io.BytesIO()
-    import_module("kio.serial").entity_writer(message_class)(buffer, _filled(message_class))
+    import_module("kio.serial").entity_writer(kind_of_message)(buffer, _filled(kind_of_message))
     return buffer.getvalue()
 
 
-def _filled(message_class: type) -> object:
-    hints = typing.get_type_hints(message_class)
-    fields = dataclasses.fields(message_class)
-    return message_class(**{field.name: _value(field, hints[field.name]) for field in fields})
+def _filled(kind: type) -> object:
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    return kind(**{field.name: _value(field, hints[field.name]) for field in fields})
 
 
 def _value(field: "dataclasses.Field[object]", hint: object) -> object:
