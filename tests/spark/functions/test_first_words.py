@@ -23,7 +23,7 @@ WRONG: dict[str, tuple[dict[str, str], str, str]] = {
     "partition": ({}, "'v' AS value, 77 AS partition", "TaskError: task 0, row 0, topic 'OWN': partition must be"),
     "size": (
         {"kafka.max.request.size": "2000"},
-        "repeat('v', 3000) AS value",
+        "repeat('v',3000) AS value",
         "TaskError: task 0, row 0, topic 'OWN': the record for topic 'OWN' takes up to",
     ),
 }
@@ -34,7 +34,7 @@ def test_first_words_of_a_job_that_fails_are_ours(spark: SparkSession, embedded_
     """The terminal and the jobs' pages show them."""
     options, columns, said = WRONG[case]
     given = {**embedded_topics.options(embedded_topics.create_own()), **options}
-    rows = spark.range(1).selectExpr(*columns.split(", "))
+    rows = spark.range(0, 1, 1, 1).selectExpr(*columns.split(", "))
     with pytest.raises(PySparkException) as caught:
         rows.write.format("aioproducer").mode("append").options(**given).save()
     check_words(str(caught.value), said.replace("OWN", embedded_topics.own), most=600)

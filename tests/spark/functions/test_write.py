@@ -70,7 +70,7 @@ def test_all_columns_written_and_read(spark: SparkSession, topics: Topics) -> No
     text = "CAST(key AS STRING) || ',' || CAST(value AS STRING)"
     rows = found.selectExpr(text, "topic", "partition", "offset", "unix_millis(timestamp)", "timestampType", "headers")
     tombstone, full = map(tuple, rows.collect())
-    assert tombstone == (None, topic, 0, 0, 915_148_800_000, 0, [])
+    assert tombstone == (None, topic, 0, 0, 915_148_800_000, 0, None)
     assert full[:6] == ("k,v", topic, 1, 0, 1_709_208_000_123, 0)
     assert [(header.key, bytes(header.value)) for header in full[6]] == [("h", b"1")]
 
