@@ -52,8 +52,9 @@ DECIDES = [
 TESTS_OF_DECISIONS = [
     *("tests/accumulator", "tests/protocol", "tests/sender", "tests/timing", "tests/transactions"),
     *("tests/network/test_sealed_bytes.py", "tests/test_cluster.py", "tests/test_partitioners.py"),
-    *("tests/producer/test_explain.py", "tests/journeys/test_partitions_chosen.py"),
-    *(f"tests/spark/test_{name}.py" for name in ("commit", "decision", "offsets")),
+    *("tests/producer/test_explain.py", "tests/producer/test_explain_calls.py", "tests/network/test_silence.py"),
+    "tests/journeys/test_partitions_chosen.py",
+    *(f"tests/spark/test_{name}.py" for name in ("commit", "commit_histories", "decision", "offsets", "write_choice")),
 ]
 
 OLD_SPARKS = ("4.2.1", "4.0.5")

@@ -120,3 +120,7 @@ def test_long_tokens_are_kept_up_to_a_total_length() -> None:
 
 def test_text_is_shown_without_control_characters() -> None:
     assert sent("canary-1").shown("\x1b[31mcanary-1", 20) == r"\x1b[31m<hidden>"
+
+
+def test_empty_secret_hides_nothing() -> None:
+    assert sent("").shown("as it is") == "as it is"

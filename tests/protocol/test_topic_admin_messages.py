@@ -189,3 +189,11 @@ def test_invalid_answer_about_topics_is_refused(decode: Any, data: bytes) -> Non
     for version in (4, 5):
         with pytest.raises(ProtocolError, match=r"cannot be read|too many"):
             decode(min(version, 4) if decode is decode_describe_configs_response else version, data)
+
+
+def test_error_codes_of_responses_are_found() -> None:
+    topic = DescribedTopic("t", 3, is_internal=False, partitions=[])
+
+    assert list(TopicResults(0, [TopicResult("t", 36), TopicResult("u", 0)]).error_codes) == [36, 0]
+    assert list(SettingsResponse(0, 29, None, []).error_codes) == [29]
+    assert set(TopicsResponse(0, 0, [topic]).error_codes) == {0, 3}

@@ -438,3 +438,11 @@ def test_lost_tasks_after_twenty_are_counted(model: CoordinatorModel) -> None:
         run(SinkCommit(IDS, Late(model, impatience=0), 3).commit(tasks))
     assert [each.partition for each in caught.value.entries] == list(range(2, 25))
     assert str(caught.value).count("(3 rows)") == 20
+
+
+def test_job_that_was_finished_before_changes_nothing(model: CoordinatorModel) -> None:
+    last = Decision(0, "run 1")
+    task = WrittenTask(Preparation(PreparedTransaction("s.coord", 1, 0, 2), last), last, None, is_skipped=True)
+    run(commit_of(model).commit([task]))
+
+    assert model.offsets == {}

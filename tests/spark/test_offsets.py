@@ -109,3 +109,16 @@ def test_ranges_are_split_as_by_spark(least: int | None, most: int | None, sizes
 def ranges_of(parts: list[OffsetRange]) -> list[tuple[int, int]]:
     """Return each partition and offset."""
     return [(part.partition, offset) for part in parts for offset in range(part.start, part.end)]
+
+
+def test_times_are_looked_for_in_each_partition() -> None:
+    choice = OffsetsChoice("times", {"t": {0: 5, 1: 7}})
+    check_matched(choice, {("t", 0): 3, ("t", 1): 4})  # no error: each has a record so late
+
+    assert choice.times_of([("t", 0), ("t", 1)]) == {("t", 0): 5, ("t", 1): 7}
+
+
+def test_range_has_no_more_parts_than_offsets() -> None:
+    parts = split([OffsetRange("t", 0, 0, 2)], 5, None)
+
+    assert [(part.start, part.end) for part in parts] == [(0, 1), (1, 2)]
