@@ -441,7 +441,7 @@ def test_lost_tasks_after_twenty_are_counted(model: CoordinatorModel) -> None:
 
 
 def test_job_that_was_finished_before_changes_nothing(model: CoordinatorModel) -> None:
-    last = Decision(0, "run 1")
+    last = Decision(query="run 1", batch=0)
     task = WrittenTask(Preparation(PreparedTransaction("s.coord", 1, 0, 2), last), last, None, is_skipped=True)
     run(commit_of(model).commit([task]))
 

@@ -116,6 +116,9 @@ def test_times_are_looked_for_in_each_partition() -> None:
     check_matched(choice, {("t", 0): 3, ("t", 1): 4})  # no error: each has a record so late
 
     assert choice.times_of([("t", 0), ("t", 1)]) == {("t", 0): 5, ("t", 1): 7}
+    assert OffsetsChoice("time", {}, 9).times_of([("t", 0)]) == {("t", 0): 9}
+    assert OffsetsChoice("latest", {}).times_of([("t", 0)]) == {}
+    assert choice.option("ending") == "endingOffsetsByTimestamp"
 
 
 def test_range_has_no_more_parts_than_offsets() -> None:
