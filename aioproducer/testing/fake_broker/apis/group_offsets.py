@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as GroupById
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
 
-    from aioproducer.testing.fake_broker.wire.newer_classes import TxnOffsetCommitRequest as OfferById
+    from aioproducer.testing.fake_broker.wire._newer_classes import TxnOffsetCommitRequest as OfferById
 
 _FIRST_BY_ID = 10
 _FIRST_WITH_UNKNOWN_GROUP = 9

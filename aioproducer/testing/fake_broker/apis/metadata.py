@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kio.schema.metadata.v13.request import MetadataRequest as UpTo13
     from kio.schema.metadata.v13.request import MetadataRequestTopic as TopicUpTo13
 
-    from aioproducer.testing.fake_broker.wire.newer_classes import ApiVersionsRequest
+    from aioproducer.testing.fake_broker.wire._newer_classes import ApiVersionsRequest
 
 _Request: TypeAlias = Union["UpTo10", "UpTo13"]
 _RequestTopic: TypeAlias = Union["TopicUpTo10", "TopicUpTo13"]

@@ -1,6 +1,6 @@
 """All messages but Produce and the response of Fetch, over `kio`, whose classes are generated from Kafka's schemas.
 
-`newer_classes.py` has what kio does not have yet.
+`_newer_classes.py` has what kio does not have yet.
 
 Kafka's generated code has one class per message that knows every version; kio has one per version. So requests are
 converted to the newest class of their shape, and responses are written as trees of plain values with every version's
@@ -197,7 +197,7 @@ def _schema(api: ApiKey, version: int, kind: str) -> _TopLevelSchema:
 
 def message_class(api: ApiKey, version: int, kind: str) -> "type[DataclassInstance]":
     """Return the class of a "request" or "response" in one version."""
-    newer = import_module("aioproducer.testing.fake_broker.wire.newer_classes").CLASSES  # imports kio, hence here
+    newer = import_module("aioproducer.testing.fake_broker.wire._newer_classes").CLASSES  # imports kio, hence here
     if (api, version, kind) in newer:
         return cast("type[DataclassInstance]", newer[api, version, kind])
     module = import_module(f"kio.schema.{api.schema_name}.v{version}.{kind}")
