@@ -1,4 +1,4 @@
-"""Whether brokers answer: what was asked, answered and in vain, over all connections of one producer. No I/O."""
+"""Whether brokers answer: times of questions, answers and failures, over all connections of a producer. No I/O."""
 
 from __future__ import annotations
 

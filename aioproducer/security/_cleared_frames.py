@@ -52,14 +52,14 @@ def clears_frames_of(*names: str) -> Callable[[type[OwnerT]], type[OwnerT]]:
 
 def clear_frames(error: BaseException, handled: BaseException | None = None) -> None:
     """Clear the frames of an error and of its causes, but not of the one that is `handled`; running frames stay."""
-    todo: list[BaseException | None] = [error]
+    left: list[BaseException | None] = [error]
     seen = {id(handled)}
-    while todo:
-        each = todo.pop()
+    while left:
+        each = left.pop()
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        todo += [each.__cause__, each.__context__]
+        left += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
-            todo += each.exceptions
+            left += each.exceptions
         traceback.clear_frames(each.__traceback__)

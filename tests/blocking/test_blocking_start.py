@@ -242,7 +242,7 @@ class Watching(ProducerInterceptor):
 
 
 def test_start_after_a_failed_first_use_closes_hooks(tmp_path: Path) -> None:
-    """A `start` that fails closes the producer for good, whatever was tried before."""
+    """A `start` that fails closes the producer for good, also after other attempts."""
     watching = Watching()
     options: Any = {"security_protocol": "SSL", "ssl_truststore_location": str(tmp_path / "missing.pem")}
     producer = BlockingProducer("127.0.0.1:9", interceptors=[watching], **options)

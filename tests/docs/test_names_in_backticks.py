@@ -27,7 +27,7 @@ BARE_NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*(?:\(\))?")
 FENCED = re.compile(r"^(```|~~~)\S*\n(?P<code>.*?)^\1", re.DOTALL | re.MULTILINE)
 NATIVE_DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
 OF_JAVA = re.compile(r"(?:[\w]+\.)*[a-z]+[A-Z]\w*(?:\(\))?")
-"""camelCase, which no name of ours is."""
+"""camelCase, which no name of this package is."""
 
 PAGE_OF_JAVAS_CLASSES = "docs/explanation/from_kafka_to_here.md"
 ELSEWHERE = {

@@ -164,7 +164,7 @@ def test_rate_is_divided_by_what_kafka_divides_by(passed_s: float, elapsed_s: fl
 
 
 def test_windows_keep_few_readings() -> None:
-    """Whatever the time between them: a loop may be late."""
+    """A loop may be late, so the time between them varies."""
     total = 0.0
     windows = MetricWindows(30, 2, read=lambda: {"": array("d", [total])}, forget_recent=lambda: None)
     now = 0.0
