@@ -22,13 +22,11 @@ from aioproducer.records import check_deadline, normalize_headers
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import BatchResult, OnDelivery
+    from aioproducer._native.append import RecordArgs, RecordContent
+    from aioproducer._native.delivery import BatchResult
     from aioproducer._native.record_pipeline import RecordPipeline
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._producer.runtime import ProducerRuntime
-
-    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
 TakenT = TypeVar("TakenT")
 
@@ -44,7 +42,7 @@ class Admission:
     def pipeline(self) -> RecordPipeline:
         return self._running.record_hooks.pipeline
 
-    def take(self, *arguments: *AppendArguments) -> Delivery | RecordArguments | UnfinishedRecord:
+    def take(self, *arguments: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
         return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else RecordArguments(*arguments)
 
@@ -107,17 +105,9 @@ class Admission:
             raise error
         return waiting.delivery
 
-    def enqueue_bytes(  # noqa: PLR0917  # a row of a table
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-    ) -> Coroutine[object, None, Delivery]:
+    def enqueue_bytes(self, *record: *RecordContent) -> Coroutine[object, None, Delivery]:
         """As `enqueue`, for keys and values that are bytes already; no serializer runs."""
-        return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
+        return self.enqueue(self.pipeline.take_bytes(*record, None))
 
     def send_nowait(self, taken: Delivery | RecordArguments, deadline: RecordDeadline | None = None) -> Delivery:
         """Append a record without waiting for anything."""
