@@ -159,10 +159,18 @@ class Admission:
             raise
 
     def _queue(self, given: RecordArguments, deadline: RecordDeadline | None, *, is_counted: bool) -> WaitingRecord:
-        running = self._running
-        record = self._waiting(given, deadline, check_room=running.wait_queues.check_room if is_counted else None)
-        running.queue_record(record, is_counted=is_counted)
+        check_room = self._running.wait_queues.check_room if is_counted else None
+        record = self._waiting(given, deadline, check_room=check_room)
+        self._join(record, is_counted=is_counted)
         return record
+
+    def _join(self, record: WaitingRecord, *, is_counted: bool) -> None:
+        """Queue a record until its topic is known and memory is free."""
+        running = self._running
+        if record.topic not in running.appender.topics:
+            running.metadata.add_topic(record.topic, record.called_at)
+        running.wait_queues.join(record, is_counted=is_counted)
+        running.wake()
 
     def _waiting(
         self,
@@ -240,3 +248,15 @@ class Admission:
             f"and {running.wait_queues.records} records wait; use `await producer.enqueue(...)`"
         )
         return BufferFullError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+
+
+class NonBlockingAdmission(Admission):
+    """Leaves a record in its queue, within the limits of `send`, instead of waiting for its room."""
+
+    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
+        waiting = self._waiting(record, deadline)
+        has_room = self._running.wait_queues.has_room(waiting.size)
+        self._join(waiting, is_counted=has_room)
+        if not has_room:
+            await self._wait_until_left(waiting)
+        return waiting.delivery

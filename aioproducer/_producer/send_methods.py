@@ -2,7 +2,7 @@
 
 `send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
 (`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a wait queue
-(`_accumulator/wait_queues.py`).
+(`_accumulator/waiting.py`).
 
 Source: KafkaProducer in Apache Kafka.
 """
@@ -17,7 +17,7 @@ from aioproducer._native.arrow_append import ArrowAppend
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import RecordArguments
-from aioproducer._producer.admission import Admission
+from aioproducer._producer.admission import Admission, NonBlockingAdmission
 from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.arrow import ArrowRecords, ColumnNames
 from aioproducer._producer.bulk import BulkDelivery, Columns, append_all, enqueue_all
@@ -401,7 +401,7 @@ class NonBlockingEnqueue(SendMethods):
     ) -> None:
         self._look_up = open_running
         self._partitions_of = partitions_of
-        self._admission: _NonBlockingAdmission | None = None
+        self._admission: NonBlockingAdmission | None = None
         self._disable_sending()
 
     async def partitions_for(self, topic: str) -> list[int]:
@@ -414,16 +414,6 @@ class NonBlockingEnqueue(SendMethods):
     def _open_admission(self) -> Admission:
         if self._admission is None:
             running = self._look_up()
-            self._admission = _NonBlockingAdmission(running)
+            self._admission = NonBlockingAdmission(running)
             self._enable_sending(running)
         return self._admission
-
-
-class _NonBlockingAdmission(Admission):
-    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
-        waiting = self._waiting(record, deadline)
-        has_room = self._running.wait_queues.has_room(waiting.size)
-        self._running.queue_record(waiting, is_counted=has_room)
-        if not has_room:
-            await self._wait_until_left(waiting)
-        return waiting.delivery

@@ -10,7 +10,7 @@ from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.open_batches import AccumulatorDependencies
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._accumulator.wait_queues import WaitQueues
+from aioproducer._accumulator.waiting import WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.measures import LatencyHistogram, Measures
 from aioproducer._network.metadata_refresher import MetadataRefresher

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.partition_queue import ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
-    from aioproducer._accumulator.wait_queues import WaitQueues
+    from aioproducer._accumulator.waiting import WaitQueues
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._sender.compressor import BatchCompressor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
-from aioproducer._accumulator.wait_queues import WaitQueues
+from aioproducer._accumulator.waiting import WaitQueues
 from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk

@@ -130,13 +130,11 @@ class Inside:
         In roomy memory, and while batches of its partition are under way, that of a whole batch.
         """
         parts = self._parts()
-        memory, pool = parts.wait_queues._memory, parts.pool  # noqa: SLF001  # as above
-        if not memory._queues:  # noqa: SLF001  # as above
+        pool = parts.pool
+        first = min(parts.wait_queues._memory_records(), key=attrgetter("call_order"), default=None)  # noqa: SLF001  # as above
+        if first is None or first.queue is None:
             return
-        first = min(memory, key=attrgetter("call_order"), default=None)
-        if first is None:
-            return
-        is_patient = pool.is_roomy and _is_moving(first.queue_owner)
+        is_patient = pool.is_roomy and _is_moving(first.queue.key)
         whole = parts.open_batches._settings.batch_size if is_patient else 0  # noqa: SLF001  # as above
         capacity = pool.capacity_for(max(first.size, whole))
         is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
@@ -149,7 +147,7 @@ class Inside:
         linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
         watch = ReadyWatch(accumulator, violated, linger)
         parts = self._parts()
-        OvertakingWatch(parts.wait_queues._memory, parts.open_batches, parts.pool, violated=violated)  # noqa: SLF001  # as above
+        OvertakingWatch(parts.wait_queues, parts.open_batches, parts.pool, violated=violated)
         accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see which partitions are taken
         accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see which leave
 

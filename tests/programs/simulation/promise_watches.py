@@ -18,10 +18,10 @@ from tests.programs.simulation.simulated_transport import SimulatedTransport
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
-    from aioproducer._accumulator.memory_wait_queues import BufferWaiters, QueueOwner
     from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._accumulator.partition_queue import PartitionQueue
-    from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._accumulator.wait_queue import MemoryKey, WaitingRecord
+    from aioproducer._accumulator.waiting import WaitQueues
     from aioproducer._native.append import OpenPartition
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.connection_pool import ConnectionPool
@@ -148,36 +148,36 @@ class OvertakingWatch:
 
     def __init__(
         self,
-        memory: BufferWaiters,
+        waiting: WaitQueues,
         open_batches: OpenBatches,
         pool: BufferPool,
         *,
         violated: Callable[[str, str], None],
     ) -> None:
-        self._memory = memory
+        self._waiting = waiting
         self._pool = pool
         self._violated = violated
         self._claimant: WaitingRecord | None = None
         """The earliest of all waiting calls, once it was tried and got no memory."""
         self._appending: WaitingRecord | None = None
-        self._serve, self._append, self._make_room = memory.serve, memory._append, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
-        memory.serve = self.serve  # type: ignore[method-assign]  # to see which waiters are left
-        memory._append = self.append  # type: ignore[method-assign]  # noqa: SLF001  # to see which record is appended
+        self._serve, self._append, self._make_room = waiting._serve, waiting._append, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
+        waiting._serve = self.serve  # type: ignore[method-assign]  # noqa: SLF001  # to see which waiters are left
+        waiting._append = self.append  # type: ignore[method-assign]  # noqa: SLF001  # to see which record is appended
         open_batches.make_room = self.make_room  # type: ignore[method-assign]  # to see what is lent
 
     def serve(self) -> None:
         """Serve, and note which waiter has the first claim from now on."""
         self._serve()
-        self._claimant = min(self._memory, key=_by_call, default=None)
+        self._claimant = min(self._waiting._memory_records(), key=_by_call, default=None)  # noqa: SLF001  # as above
 
-    def append(self, record: WaitingRecord, owner: QueueOwner) -> bool:
+    def append(self, record: WaitingRecord, key: MemoryKey) -> bool:
         """Append a record, which must be the first of its queue."""
-        first = min(self._memory._queues[owner], key=_by_call)  # noqa: SLF001  # as above
+        first = min(self._waiting._for_memory[key], key=_by_call)  # noqa: SLF001  # as above
         if record is not first:
             self._violated("OVERTAKEN", f"call {record.call_order} is appended before {first.call_order} of its queue")
         self._appending = record
         try:
-            return self._append(record, owner)
+            return self._append(record, key)
         finally:
             self._appending = None
 
