@@ -16,8 +16,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._native.append import OpenPartition, TopicInfo
+from aioproducer._accumulator.partition import Partition
+from aioproducer._native.append import TopicInfo
 from aioproducer._protocol.partition_views import NO_LEADER
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
@@ -43,7 +43,7 @@ _DRAWS: Final = 8  # random draws of a partition with a leader, before all parti
 class TopicRecreated(Protocol):
     """`ProducerEvents.topic_recreated`."""
 
-    def __call__(self, queue: PartitionQueue, *, exists: bool) -> None:
+    def __call__(self, partition: Partition, *, exists: bool) -> None:
         """Report one partition of the topic."""
 
 
@@ -63,7 +63,7 @@ class TopicPartitions:
         *,
         max_in_flight: int,
         random: RandomSource,
-        move: Callable[[PartitionQueue, int | None], None],
+        move: Callable[[Partition, int | None], None],
         on_recreated: TopicRecreated,
         is_adaptive: bool,
         preferred: PreferredNodes,
@@ -77,15 +77,15 @@ class TopicPartitions:
         self._is_adaptive = is_adaptive
         self._preferred = preferred
         self._led: dict[str, tuple[frozenset[int], array[int]]] = {}  # preferred nodes and what they lead, by topic
-        self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
+        self._used: dict[str, dict[int, Partition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
         self._views: dict[str, TopicView] = {}
         self._topic_ids: dict[str, bytes] = {}  # last known, also of topics no longer followed
-        self._gone: dict[TopicPartition, OpenPartition] = {}  # kept for their identities, in case they come back
+        self._gone: dict[TopicPartition, Partition] = {}  # kept for their identities, in case they come back
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
         self._leading: dict[str, frozenset[int]] = {}  # nodes by topic, `NO_LEADER` among them
-        self._last_chosen: dict[str, OpenPartition] = {}
+        self._last_chosen: dict[str, Partition] = {}
         self._chosen_at: dict[str, float] = {}
 
     # Following metadata
@@ -132,24 +132,24 @@ class TopicPartitions:
         if NO_TOPIC_ID not in ids:
             return len(ids) > 1
         topic = self.topics.get(view.name)
-        return topic is not None and len(view.partitions) < len(topic.slots)
+        return topic is not None and len(view.partitions) < len(topic.partitions)
 
     def _follow(self, cluster: Cluster, view: TopicView) -> None:
         topic = self.topics.get(view.name)
         if topic is None:
             topic = self.topics[view.name] = TopicInfo(view.name)
-            self._slots[view.name], self._leaders[view.name] = {}, array("i")
+            self._used[view.name], self._leaders[view.name] = {}, array("i")
         elif view.name not in self._views:
             topic.unblock()  # `_forget_leaders` has blocked it
         self._views[view.name], self._topic_ids[view.name] = view, view.topic_id
-        if len(view.partitions) > len(topic.slots):
-            topic.slots.extend([None] * (len(view.partitions) - len(topic.slots)))
+        if len(view.partitions) > len(topic.partitions):
+            topic.partitions.extend([None] * (len(view.partitions) - len(topic.partitions)))
         leaders = _known_leaders(view, cluster)
-        leaders.extend([NO_LEADER] * (len(topic.slots) - len(leaders)))
+        leaders.extend([NO_LEADER] * (len(topic.partitions) - len(leaders)))
         self._follow_leaders(topic, leaders)
-        again = [number for name, number in self._gone if name == view.name and number < len(topic.slots)]
+        again = [number for name, number in self._gone if name == view.name and number < len(topic.partitions)]
         for number in again:  # the old queue comes back, since a broker may still answer for it
-            self.slot(topic, number)
+            self.use(topic, number)
 
     def _forget_leaders(self, name: str) -> None:
         """Stop following a topic not used for long; the next record for it first asks for metadata.
@@ -160,7 +160,7 @@ class TopicPartitions:
         topic = self.topics[name]
         # No record joins a batch until metadata is back, so a keyed record is not placed by an old partition count.
         topic.block()
-        self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
+        self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.partitions))
 
     def _follow_leaders(self, topic: TopicInfo, leaders: array[int]) -> None:
         """Take the leaders of all partitions of a topic; those without records cost no step each."""
@@ -170,8 +170,8 @@ class TopicPartitions:
         self._leaders[topic.topic] = leaders
         self._leading[topic.topic] = frozenset(leaders)
         self._led.pop(topic.topic, None)
-        for _, slot in sorted(self._slots[topic.topic].items()):
-            self._follow_leader(slot)
+        for _, partition in sorted(self._used[topic.topic].items()):
+            self._follow_leader(partition)
 
     def _start_over(self, cluster: Cluster) -> None:
         """Start over in another cluster, with different logs; the producer id may be another producer's there."""
@@ -179,49 +179,46 @@ class TopicPartitions:
         if identity.producer_id is not None:
             identity.discard(identity.producer_id)
         for name, topic in self.topics.items():
-            self._forget_logs(topic, cluster.partition_count(name) or len(topic.slots))
+            self._forget_logs(topic, cluster.partition_count(name) or len(topic.partitions))
 
     def _forget_logs(self, topic: TopicInfo, count: int) -> None:
         """Forget the logs of a topic that was deleted and made again."""
-        if len(topic.slots) > count:
+        if len(topic.partitions) > count:
             topic.stick_to(-1)
             self._last_chosen.pop(topic.topic, None)
-        del topic.slots[count:]
-        slots = self._slots[topic.topic]
+        del topic.partitions[count:]
+        used = self._used[topic.topic]
         del self._leaders[topic.topic][count:]  # they have no leader any more
-        gone = [slots.pop(number) for number in sorted(slots) if number >= count]
-        for _, slot in sorted(slots.items()):
-            self._on_recreated(slot.queue, exists=True)
-        for slot in gone:
+        gone = [used.pop(number) for number in sorted(used) if number >= count]
+        for _, partition in sorted(used.items()):
+            self._on_recreated(partition, exists=True)
+        for partition in gone:
             # If the partition returns, it must continue its sequences: the broker may know them.
-            self._gone[slot.queue.topic_partition] = slot
-            self._on_recreated(slot.queue, exists=False)
+            self._gone[partition.topic_partition] = partition
+            self._on_recreated(partition, exists=False)
 
-    def slot(self, topic: TopicInfo, partition: int) -> OpenPartition:
+    def use(self, topic: TopicInfo, number: int) -> Partition:
         """Return one partition, which is in use from now on."""
-        slot: OpenPartition | None = topic.slots[partition]
-        if slot is None:
-            slot = topic.slots[partition] = self._new_slot(TopicPartition(topic.topic, partition))
-            self._slots[topic.topic][partition] = slot
-            self._follow_leader(slot)
-        return slot
+        partition = topic.partitions[number]
+        if partition is None:
+            partition = topic.partitions[number] = self._new_partition(TopicPartition(topic.topic, number))
+            self._used[topic.topic][number] = partition
+            self._follow_leader(partition)
+        return partition
 
-    def _new_slot(self, topic_partition: TopicPartition) -> OpenPartition:
+    def _new_partition(self, topic_partition: TopicPartition) -> Partition:
         if topic_partition in self._gone:
             return self._gone.pop(topic_partition)
         identity = self._producer_identity.of_partition()
-        queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
-        queue.slot = OpenPartition(topic_partition.partition, queue)
-        return queue.slot
+        return Partition(topic_partition, identity, max_in_flight=self._max_in_flight)
 
-    def _follow_leader(self, slot: OpenPartition) -> None:
-        queue = slot.queue
-        leader_id = self._leader_of(queue.topic_partition.topic, slot.partition)
-        if queue.leader_id == leader_id:
+    def _follow_leader(self, partition: Partition) -> None:
+        leader_id = self._leader_of(partition.topic_partition.topic, partition.number)
+        if partition.leader_id == leader_id:
             return
         if leader_id is None or self._preferred.is_far(leader_id):
-            self._leave(queue)
-        self._move(queue, leader_id)
+            self._leave(partition)
+        self._move(partition, leader_id)
 
     def _leader_of(self, topic: str, partition: int) -> int | None:
         leader_id = self._leaders[topic][partition]
@@ -229,22 +226,21 @@ class TopicPartitions:
 
     # Looking up
 
-    def queues(self) -> list[PartitionQueue]:
-        return [slot.queue for slots in self._slots.values() for _, slot in sorted(slots.items())]
+    def in_use(self) -> list[Partition]:
+        return [partition for used in self._used.values() for _, partition in sorted(used.items())]
 
     def is_any_on_wire(self) -> bool:
         """Whether any batch is on the wire, including to partitions that no longer exist."""
         # An abort waits for this. A late batch for a deleted partition would be committed with the next transaction.
-        slots = chain(*(slots.values() for slots in self._slots.values()), self._gone.values())
-        return any(slot.queue.on_wire for slot in slots)
+        used = chain(*(used.values() for used in self._used.values()), self._gone.values())
+        return any(partition.on_wire for partition in used)
 
     def is_forgotten(self, topic: str) -> bool:
         """Whether a topic has partitions here but is no longer followed."""
         return topic in self.topics and topic not in self._views
 
-    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
-        queue: PartitionQueue = self.slot(self.topics[topic_partition.topic], topic_partition.partition).queue
-        return queue
+    def find(self, topic_partition: TopicPartition) -> Partition:
+        return self.use(self.topics[topic_partition.topic], topic_partition.partition)
 
     # Choosing
 
@@ -263,13 +259,11 @@ class TopicPartitions:
         return first
 
     @staticmethod
-    def _backlog(topic: TopicInfo, partition: int) -> int:
-        slot: OpenPartition | None = topic.slots[partition]
-        return 0 if slot is None else slot.queue.backlog
+    def _backlog(topic: TopicInfo, number: int) -> int:
+        partition = topic.partitions[number]
+        return 0 if partition is None else partition.backlog
 
-    def candidates(
-        self, topic: TopicInfo, at_most: int, is_free: Callable[[OpenPartition], bool]
-    ) -> list[OpenPartition]:
+    def candidates(self, topic: TopicInfo, at_most: int, is_free: Callable[[Partition], bool]) -> list[Partition]:
         """Return partitions for a waiting record that may go anywhere: one per leader.
 
         The partition of the last such record comes first, while its batch is open.
@@ -281,50 +275,50 @@ class TopicPartitions:
         count = len(eligible)
         start = self._random.randrange(count)
         near = [eligible[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT))]
-        free = [number for number in near if (slot := topic.slots[number]) is None or is_free(slot)]
+        free = [number for number in near if (partition := topic.partitions[number]) is None or is_free(partition)]
         by_leader = {self._leader_of(topic.topic, number): number for number in free}
         unled = by_leader.pop(None, None)
         numbers = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
-        found = [self.slot(topic, number) for number in numbers]
+        found = [self.use(topic, number) for number in numbers]
         last = self._last_chosen.get(topic.topic)
-        if last is not None and last.builder is not None and is_free(last):
+        if last is not None and last.open_batch is not None and is_free(last):
             found.insert(0, last)
         return found
 
-    def note_chosen(self, topic: TopicInfo, slot: OpenPartition) -> None:
+    def note_chosen(self, topic: TopicInfo, partition: Partition) -> None:
         """Let the next records that may go anywhere follow to this partition."""
-        self._last_chosen[topic.topic] = slot
+        self._last_chosen[topic.topic] = partition
         # Also when the partition is not new: otherwise every later keyless record waits for memory on its own.
-        topic.stick_to(slot.partition)
+        topic.stick_to(partition.number)
         self._chosen_at.pop(topic.topic, None)
 
-    def note_batch(self, queue: PartitionQueue, now: float) -> None:
+    def note_batch(self, partition: Partition, now: float) -> None:
         """Note a closed batch: if the choice is adaptive and not recent, the next batch goes elsewhere.
 
         If all records are awaited, a slow node has no queue that would show it.
         """
-        chosen_at = self._chosen_at.setdefault(queue.topic_partition.topic, now)
+        chosen_at = self._chosen_at.setdefault(partition.topic_partition.topic, now)
         if self._is_adaptive and now >= chosen_at + _LONGEST_CHOICE_S:
-            self._leave(queue)
+            self._leave(partition)
 
-    def note_failure(self, queue: PartitionQueue) -> None:
+    def note_failure(self, partition: Partition) -> None:
         """If the choice is adaptive, let the next keyless records choose again: other queues are shorter.
 
         Otherwise a batch of them would follow into the failing partition, which is many if each is awaited.
         """
         if self._is_adaptive:
-            self._leave(queue)
+            self._leave(partition)
 
     def leave_node(self, node_id: int) -> None:
         """Let keyless records choose again where they went to a node that does not take them."""
-        for queue in self.queues():
-            if queue.leader_id == node_id:
-                self._leave(queue)
+        for partition in self.in_use():
+            if partition.leader_id == node_id:
+                self._leave(partition)
 
-    def _leave(self, queue: PartitionQueue) -> None:
-        name, partition = queue.topic_partition
-        self.topics[name].leave(partition)
-        if self._last_chosen.get(name) is queue.slot:
+    def _leave(self, partition: Partition) -> None:
+        name = partition.topic_partition.topic
+        self.topics[name].leave(partition.number)
+        if self._last_chosen.get(name) is partition:
             del self._last_chosen[name]
 
     def _eligible(self, topic: TopicInfo) -> Sequence[int]:
@@ -332,7 +326,7 @@ class TopicPartitions:
         leading = self._leading[topic.topic] - {NO_LEADER}
         nodes = self._preferred.of(leading)
         if nodes == leading:
-            return range(len(topic.slots))
+            return range(len(topic.partitions))
         known = self._led.get(topic.topic)
         if known is None or known[0] != nodes:  # all partitions are looked at only when nodes or leaders change
             leaders = enumerate(self._leaders[topic.topic])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer._accumulator.partition_queue import RecordDeadline
-    from aioproducer._native.append import Headers, OpenPartition, TopicInfo
+    from aioproducer._accumulator.partition import Partition, RecordDeadline
+    from aioproducer._native.append import Headers, TopicInfo
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import Timer
 
@@ -64,7 +64,7 @@ class WaitingRecord:
         self.choose_partition: Callable[[], int] | None = None
         self.deadline: RecordDeadline | None = None  # its own
         self.deadline_timer: Timer | None = None
-        self.queue_owner: OpenPartition | TopicInfo | None = None
+        self.queue_owner: Partition | TopicInfo | None = None
         self.blocked_topic: TopicInfo | None = None
         self.generation = 0
         self.call_order = 0

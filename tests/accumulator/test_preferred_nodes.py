@@ -29,12 +29,12 @@ def chosen(partitions: TopicPartitions, times: int = 200) -> Counter[int]:
     return Counter(partitions.choose(partitions.topics["t"], 0.0) for _ in range(times))
 
 
-def has_no_waiters(slot: OpenPartition) -> bool:
-    return not slot.waiting_count
+def has_no_waiters(partition: OpenPartition) -> bool:
+    return not partition.waiting_count
 
 
 def candidates(partitions: TopicPartitions) -> set[int]:
-    return {slot.partition for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)}
+    return {partition.number for partition in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)}
 
 
 def partition_of(delivery: Delivery) -> int:
@@ -95,7 +95,7 @@ def test_shorter_queue_is_preferred_within_the_rack_alone() -> None:
     partitions.update(cluster_of((1, 2, 3), racks=RACKS))
     core = CoreParts(leaders=(1,))
     core.send(bytes(100))
-    queue = partitions.slot(partitions.topics["t"], 0).queue
+    queue = partitions.use(partitions.topics["t"], 0)
     queue.queued.extend(core.accumulator.unfinished()[0][1] * 3)
 
     counts = chosen(partitions, 400)
@@ -108,7 +108,7 @@ def test_sticky_partition_is_left_when_its_leader_changes_rack() -> None:
     core = CoreParts(leaders=(1, 2, 3), rack="b", racks=RACKS)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     assert partition_of(core.send(partition=None)) == 1
-    partitions.note_chosen(topic, partitions.slot(topic, 1))
+    partitions.note_chosen(topic, partitions.use(topic, 1))
 
     core.lead((2, 1, 3), epoch=1)
 

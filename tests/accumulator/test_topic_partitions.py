@@ -77,13 +77,13 @@ def test_leader_that_left_the_cluster_counts_as_none() -> None:
 
 def test_partitions_that_join_keep_those_that_were_there() -> None:
     partitions, _ = following((1,))
-    first = partitions.queue(TopicPartition("t", 0))
+    first = partitions.find(TopicPartition("t", 0))
 
     partitions.update(cluster_of((1, 2, 1)))
     use_all(partitions)
 
-    assert partitions.queue(TopicPartition("t", 0)) is first
-    assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 1]
+    assert partitions.find(TopicPartition("t", 0)) is first
+    assert [queue.leader_id for queue in partitions.in_use()] == [1, 2, 1]
 
 
 def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
@@ -91,7 +91,7 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
     partitions, moves = in_use()
     known = cluster_of((1,))
     partitions.update(known)
-    first = partitions.queue(TopicPartition("t", 0))
+    first = partitions.find(TopicPartition("t", 0))
 
     partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
     assert (first.leader_id, set(partitions.leaders)) == (None, set())
@@ -99,7 +99,7 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
     assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (True, 1)
     partitions.update(known)
 
-    assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)
+    assert (partitions.find(TopicPartition("t", 0)), first.leader_id) == (first, 1)
     assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (False, 0)
     assert not partitions.is_forgotten("never used")
     assert moves.renewed == []
@@ -148,7 +148,7 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
     core.flush()
     partitions, _ = in_use(is_adaptive=is_adaptive)
     partitions.update(cluster_of((1, 1)))
-    partitions.queue(TopicPartition("t", 0)).queued.extend(core.queue(0).queued)
+    partitions.find(TopicPartition("t", 0)).queued.extend(core.partition(0).queued)
 
     share = chosen(partitions, partitions.topics["t"], 400)[0] / 400
 
@@ -204,15 +204,15 @@ def test_keyless_records_stay_through_a_short_pause() -> None:
 # Candidates for records that waited
 
 
-def has_no_waiters(slot: OpenPartition) -> bool:
-    return not slot.waiting_count
+def has_no_waiters(partition: OpenPartition) -> bool:
+    return not partition.waiting_count
 
 
 def test_candidates_are_one_a_leader() -> None:
     """Another leader may have a share of memory where one has none left."""
     partitions, _ = following((1, 1, 2, 2, 3, -1))
 
-    leaders = [slot.queue.leader_id for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)]
+    leaders = [partition.leader_id for partition in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)]
 
     assert sorted(leaders, key=str) == [1, 2, 3]
 
@@ -226,9 +226,9 @@ def test_candidates_are_bounded() -> None:
 def test_partition_in_which_others_wait_is_no_candidate() -> None:
     partitions, _ = following((1, 2))
     topic = partitions.topics["t"]
-    partitions.slot(topic, 0).waiting_count = 1
+    partitions.use(topic, 0).waiting_count = 1
 
-    assert partitions.candidates(topic, 16, has_no_waiters) == [topic.slots[1]]
+    assert partitions.candidates(topic, 16, has_no_waiters) == [topic.partitions[1]]
 
 
 def test_leaderless_partition_is_the_last_resort() -> None:
@@ -236,7 +236,7 @@ def test_leaderless_partition_is_the_last_resort() -> None:
 
     [candidate] = partitions.candidates(partitions.topics["t"], 16, has_no_waiters)
 
-    assert candidate.queue.leader_id is None
+    assert candidate.leader_id is None
 
 
 def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
@@ -244,9 +244,9 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     topic = core.appender.topics["t"]
     core.send(partition=1)
-    core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.slot(topic, 1))
+    core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.use(topic, 1))
 
-    assert core.accumulator.partitions.candidates(topic, 16, has_no_waiters)[0] is topic.slots[1]
+    assert core.accumulator.partitions.candidates(topic, 16, has_no_waiters)[0] is topic.partitions[1]
     assert core.send(partition=None)._batch_result.topic_partition == ("t", 1)
     core.flush()
 
@@ -257,12 +257,12 @@ def test_keyless_records_follow_to_where_there_is_room() -> None:
     """Else each record would wait: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
-    partitions.note_chosen(topic, partitions.slot(topic, 0))
+    partitions.note_chosen(topic, partitions.use(topic, 0))
     for _ in range(17):
         core.send(bytes(1000), partition=None)
     elsewhere = partition_of(core.send(partition=None))
 
-    partitions.note_chosen(topic, partitions.slot(topic, 0))
+    partitions.note_chosen(topic, partitions.use(topic, 0))
 
     assert (elsewhere != 0, partition_of(core.send(partition=None))) == (True, 0)
 
@@ -273,7 +273,7 @@ def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     found = set()
     for _ in range(17):
-        partitions.note_chosen(topic, partitions.slot(topic, 0))
+        partitions.note_chosen(topic, partitions.use(topic, 0))
         found.add(partition_of(core.send(bytes(1000), partition=None)))
 
     assert found > {0}
@@ -284,11 +284,11 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     core.send(partition=1)
-    partitions.note_chosen(topic, partitions.slot(topic, 1))
+    partitions.note_chosen(topic, partitions.use(topic, 1))
 
     core.lead((1, -1, 3))
 
-    assert topic.slots[1] not in partitions.candidates(topic, 16, has_no_waiters)
+    assert topic.partitions[1] not in partitions.candidates(topic, 16, has_no_waiters)
     assert partition_of(core.send(partition=None)) != 1
 
 
@@ -359,7 +359,7 @@ def test_recreated_topic_reports_which_partitions_exist(leaders: tuple[int, ...]
     partitions.update(cluster_of(leaders, topic_id=bytes(15) + b"x"))
 
     assert moves.renewed == told
-    assert len(partitions.topics["t"].slots) == len(leaders)
+    assert len(partitions.topics["t"].partitions) == len(leaders)
 
 
 def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
@@ -384,8 +384,8 @@ def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
     core.accumulator.update_cluster(cluster_of((1,), topic_id=bytes(15) + b"x"))
     partitions = core.accumulator.partitions
 
-    assert (partitions.is_any_on_wire(), batch.queue in partitions.queues()) == (True, False)
-    batch.queue.on_wire.remove(batch)
+    assert (partitions.is_any_on_wire(), batch.partition in partitions.in_use()) == (True, False)
+    batch.partition.on_wire.remove(batch)
     assert not partitions.is_any_on_wire()
 
 
@@ -406,7 +406,7 @@ def test_topic_recreated_while_forgotten_is_another_topic() -> None:
     partitions.update(cluster_of((1, 2), topic_id=bytes(15) + b"x"))
 
     assert moves.renewed == [(0, True), (1, True), (2, False)]
-    assert len(partitions.topics["t"].slots) == 2
+    assert len(partitions.topics["t"].partitions) == 2
 
 
 @pytest.mark.parametrize("producer_id", [7, None], ids=["with an id", "without"])
@@ -425,7 +425,7 @@ def test_another_cluster_has_other_logs_and_gives_other_ids(producer_id: int | N
 
     assert usable == ["t"]
     assert moves.renewed == [(0, True), (1, True), (2, False), (0, True)]
-    assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]
+    assert [queue.leader_id for queue in partitions.in_use()] == [2, 2, None]
     assert identity.is_missing
 
 
@@ -455,18 +455,18 @@ def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool)
     known = cluster_of((1, 1, 1), topic_id=NO_TOPIC_ID)
     partitions.update(known)
     use_all(partitions)
-    queues = partitions.queues()
+    used = partitions.in_use()
     if is_forgotten:
         partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
 
     partitions.update(cluster_of((1, 2), topic_id=NO_TOPIC_ID))
     assert moves.renewed == [(0, True), (1, True), (2, False)]
-    assert partitions.queues() == queues[:2]
+    assert partitions.in_use() == used[:2]
     partitions.update(cluster_of((1, 2, 2, 2), topic_id=NO_TOPIC_ID))
 
     use_all(partitions)
-    assert partitions.queues()[:3] == queues
-    assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 2, 2]
+    assert partitions.in_use()[:3] == used
+    assert [queue.leader_id for queue in partitions.in_use()] == [1, 2, 2, 2]
 
 
 def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
@@ -476,4 +476,4 @@ def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
     partitions.update(cluster_of((2, 2)))
 
     assert moves.renewed == []
-    assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]
+    assert [queue.leader_id for queue in partitions.in_use()] == [2, 2, None]
