@@ -13,8 +13,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
 from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
-from aioproducer._native.append import RecordAppender, TopicInfo
+from aioproducer._native.append import RecordAppender
 from aioproducer.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import Delivery
 
 
-QueueOwner = Partition | TopicInfo  # a partition, or a topic for records that may go to any partition
+QueueOwner = Partition | Topic  # a partition, or a topic for records that may go to any partition
 
 
 HELD_UP: Final = "held up"  # rival for all stalled partitions: none is lent a reserve, so one attempt answers for all
 
 
-Rival = int | TopicInfo | Literal["held up"] | None
+Rival = int | Topic | Literal["held up"] | None
 """Competitor for memory: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
 
@@ -213,7 +214,7 @@ class BufferWaiters:
                 return True
             if delivery is None:
                 continue
-            if isinstance(owner, TopicInfo):
+            if isinstance(owner, Topic):
                 self._open_batches.partitions.note_chosen(owner, partition)
             self._on_appended(record, delivery)
             return True
@@ -231,6 +232,6 @@ class BufferWaiters:
 
 
 def _rival_of(owner: QueueOwner) -> Rival:
-    if isinstance(owner, TopicInfo):
+    if isinstance(owner, Topic):
         return owner
     return HELD_UP if owner.is_stalled and owner.leader_id is not None else owner.leader_id

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.flush_generations import FlushGenerations
     from aioproducer._accumulator.partition import BatchOptions, DeliveryDeadlines, Partition, RecordDeadline
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.topic_partitions import TopicPartitions
-    from aioproducer._native.append import TopicInfo
+    from aioproducer._accumulator.topic_partitions import Topic, TopicPartitions
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
@@ -114,14 +113,14 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._aged: list[Partition] = []
 
     @property
-    def topics(self) -> dict[str, TopicInfo]:
+    def topics(self) -> dict[str, Topic]:
         """Topics in use, by name; the appender looks them up here."""
         return self.partitions.topics
 
     # Calls of the appender
 
     def make_room(self, partition: Partition, size: int) -> bool:
-        """Give the partition a builder with room for a record of up to `size` bytes; False if there is no memory."""
+        """Give the partition an open batch with room for up to `size` bytes; False if there is no memory."""
         # Waiting for a large batch makes batches three times as large while the buffer is full. A partition that gives
         # no memory back must not wait, nor one in a buffer of few batches: it would take what the others need.
         is_patient = self._pool.is_roomy and partition.is_moving  # computed before this closes a batch
@@ -138,10 +137,10 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def batch_full(self, partition: Partition) -> None:
         self._close_full(partition)
 
-    def choose_partition(self, topic: TopicInfo) -> int:
+    def choose_partition(self, topic: Topic) -> int:
         return self.partitions.choose(topic, self.clock())
 
-    def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
+    def unknown_partition(self, topic: Topic, partition: int) -> NoReturn:
         # The partition may just have been added. Refused at once all the same: Kafka's client waits `max.block.ms`,
         # which makes every wrong partition number cost a minute.
         self._events.unknown_partition(topic.topic)

@@ -21,7 +21,7 @@ from aioproducer._accumulator.partition import Batch, BatchState, DeliveryDeadli
 from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from aioproducer.cluster import Cluster
 
@@ -144,9 +144,9 @@ class RecordAccumulator:
 
     # Topics and leaders
 
-    def update_cluster(self, cluster: Cluster) -> list[str]:
-        """Follow new metadata; return the topics that became usable."""
-        fresh = self.partitions.update(cluster)
+    def update_cluster(self, cluster: Cluster, changed: Collection[str]) -> list[str]:
+        """Follow new metadata, in which these topics have changed; return those that became usable."""
+        fresh = self.partitions.update(cluster, changed)
         self._pool.set_nodes(self.partitions.leaders)
         return fresh
 

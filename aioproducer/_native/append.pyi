@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.measures import RecordSizes
 from aioproducer._native.memory import Chunk
@@ -18,15 +19,15 @@ class OpenBatches(Protocol):
     """The part of `OpenBatches` that the appender asks, once per batch."""
 
     @property
-    def topics(self) -> dict[str, TopicInfo]:
+    def topics(self) -> dict[str, Topic]:
         """Topics in use, by name."""
     def make_room(self, partition: Partition, size: int) -> bool:
         """Give a partition an open batch with room for `size` bytes; False if there is no memory."""
     def batch_full(self, partition: Partition) -> None:
         """Close the full batch of a partition."""
-    def choose_partition(self, topic: TopicInfo) -> int:
+    def choose_partition(self, topic: Topic) -> int:
         """Return the partition for the next keyless records."""
-    def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
+    def unknown_partition(self, topic: Topic, partition: int) -> NoReturn:
         """Raise ValueError: the topic has no such partition."""
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
         """Return the error of a record of up to `size` bytes."""
@@ -56,7 +57,7 @@ class OpenPartition:
     def __init__(self, number: int) -> None: ...
 
 class TopicInfo:
-    """The partitions of one topic, and the sticky one of its keyless records (KIP-794)."""
+    """The part of a `Topic` that the append works with: partitions, and the sticky one of keyless records (KIP-794)."""
 
     topic: str
     partitions: list[Partition | None]  # by number; None if unused
@@ -92,7 +93,7 @@ class RecordAppender:
         key_hash: of keys: 0 murmur2, 1 CRC-32, 2 FNV-1a.
     """
 
-    topics: dict[str, TopicInfo]
+    topics: dict[str, Topic]
     batch_size: int
     max_record_size: int
     closed: bool  # every append calls `refuse`

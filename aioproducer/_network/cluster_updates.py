@@ -22,8 +22,10 @@ Source: Metadata, MetadataCache and MetadataSnapshot of Apache Kafka, without th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
+from math import isqrt
 from types import MappingProxyType
 from typing import Final
 
@@ -53,16 +55,17 @@ def merge(cluster: Cluster, answer: MetadataResponse, now: float, *, suspected: 
     nodes = {node.id: node for node in answer.nodes if node.is_valid}
     is_elsewhere = bool(answer.cluster_id) and cluster.cluster_id not in {None, answer.cluster_id}
     known = Cluster() if is_elsewhere else cluster
-    topics = dict(known.topics)
+    views: dict[str, TopicView] = {}
     doubts = dict(known._doubts)
     for seen in answer.topics:
-        merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, now=now, doubts=doubts)
+        before = views.get(seen.name) or known.topics.get(seen.name)
+        merging = _TopicMerge(seen, before, from_node=answer.from_node, now=now, doubts=doubts)
         merging.may_go_back = seen.name in suspected
         merging.is_only_node = len(nodes) <= 1
-        topics[seen.name] = merging.result()
+        views[seen.name] = merging.result()
     return Cluster(
         nodes=MappingProxyType(nodes),
-        topics=MappingProxyType(topics),
+        topics=_TopicViews.of(known.topics).replaced(views),
         cluster_id=answer.cluster_id or cluster.cluster_id,
         controller_id=answer.controller_id,
         updated_at=now,
@@ -108,7 +111,7 @@ def with_leader_hints(
     for topic, leaders in changed.items():
         view = cluster.topics[topic]
         views[topic] = view._replace(partitions=view.partitions.with_views(leaders.items()))
-    return replace(cluster, nodes=MappingProxyType(nodes), topics=MappingProxyType({**cluster.topics, **views}))
+    return replace(cluster, nodes=MappingProxyType(nodes), topics=_TopicViews.of(cluster.topics).replaced(views))
 
 
 def without_topics(cluster: Cluster, names: Collection[str]) -> Cluster:
@@ -116,9 +119,53 @@ def without_topics(cluster: Cluster, names: Collection[str]) -> Cluster:
         return cluster
     return replace(
         cluster,
-        topics=MappingProxyType({name: view for name, view in cluster.topics.items() if name not in names}),
+        topics=_TopicViews({name: view for name, view in cluster.topics.items() if name not in names}),
         _doubts=MappingProxyType({key: doubt for key, doubt in cluster._doubts.items() if key[0] not in names}),
     )
+
+
+class _TopicViews(Mapping[str, TopicView]):
+    """Immutable views of topics by name, of which a copy with a few others costs little.
+
+    Most of them are in a dict that copies share, and the latest in a small one: a copy of ten thousand for each new
+    topic would take longer than all that is done for the topic.
+    """
+
+    __slots__ = ("_latest", "_new_count", "_shared")
+
+    def __init__(self, shared: Mapping[str, TopicView], latest: Mapping[str, TopicView] = MappingProxyType({})) -> None:
+        self._shared = shared
+        self._latest = latest
+        self._new_count = sum(name not in shared for name in latest)
+
+    @classmethod
+    def of(cls, views: Mapping[str, TopicView]) -> _TopicViews:
+        return views if isinstance(views, cls) else cls(views)
+
+    def replaced(self, views: Mapping[str, TopicView]) -> _TopicViews:
+        """Return a copy with other views of some topics, new ones at the end."""
+        latest = {**self._latest, **views}
+        if len(latest) < isqrt(len(self._shared)):
+            return _TopicViews(self._shared, latest)
+        return _TopicViews({**self._shared, **latest})
+
+    def __getitem__(self, name: str) -> TopicView:
+        view = self._latest.get(name)
+        return self._shared[name] if view is None else view
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._shared, (name for name in self._latest if name not in self._shared))
+
+    def __len__(self) -> int:
+        return len(self._shared) + self._new_count
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def changed_topics(before: Cluster, cluster: Cluster, names: Iterable[str]) -> list[str]:
+    """Return those of these topics that have come, gone or changed between two clusters."""
+    return [name for name in names if cluster.topics.get(name) != before.topics.get(name)]
 
 
 class _TopicMerge:

@@ -213,7 +213,7 @@ class Admission:
         topic_info = running.appender.topics.get(topic)
         if topic_info is None or record.choose_partition is not None:
             return None
-        if topic_info.blocked_count != 1 or not running.accumulator.partitions.is_forgotten(topic):
+        if not topic_info.waits_for_metadata_alone:
             return None  # it would overtake other records, or there is no room
         return topic_info.append_past_block(self._try_append, record)
 

@@ -22,7 +22,7 @@ from aioproducer.explanation import Explanation
 from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.wait_queue import WaitingRecord
@@ -397,8 +397,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def node_tried_again(self) -> None:
         self.metadata.node_tried_again()
 
-    def _cluster_changed(self, cluster: Cluster) -> None:
-        usable = self.accumulator.update_cluster(cluster)
+    def _cluster_changed(self, cluster: Cluster, changed: Collection[str]) -> None:
+        usable = self.accumulator.update_cluster(cluster, changed)
         for topic in usable:
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()

@@ -278,7 +278,7 @@ class Coordinators:
         return "" if error is None else f"Metadata: {error}"
 
     def when_nodes_change(self, listener: Callable[[], None]) -> None:
-        self._metadata.on_update(lambda _: listener())
+        self._metadata.on_update(lambda *_: listener())
 
     def produce_transaction(self) -> ProduceTransaction:
         """Return the transactional fields of a Produce request."""

@@ -86,14 +86,14 @@ class MockMetadata(MetadataRefresher):
 
     async def run(self) -> None:
         self.refreshes += 1
-        self._publish(self._current(asyncio.get_running_loop().time()))
+        self._publish(self._current(asyncio.get_running_loop().time()), self._views)
         self._end_first_responses(None)
         await asyncio.get_running_loop().create_future()
 
     def add_topic(self, topic: str, now: float) -> None:
         if topic not in self._views:
             self._views[topic] = _view(topic, 1)
-            self._publish(self._current(now))
+            self._publish(self._current(now), (topic,))
 
     def _current(self, now: float) -> Cluster:
         topics, nodes = MappingProxyType(self._views.copy()), MappingProxyType({NODE.id: NODE})

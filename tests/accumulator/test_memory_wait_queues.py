@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from aioproducer._accumulator.memory_wait_queues import QueueOwner
 from aioproducer._accumulator.partition import RecordDeadline
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
-from aioproducer._native.append import TopicInfo
 from aioproducer._native.delivery import BatchResult
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.errors import BufferTimeoutError, InvalidPartitionError, MetadataTimeoutError, Outcome
@@ -153,7 +153,7 @@ def test_certain_partition_decides_the_wait_queue(partition: int | None, key: by
     found = queue.waiters.owner_of(queue.record(partition=partition, key=key))
 
     assert getattr(found, "number", None) == place
-    assert isinstance(found, TopicInfo) is (place is None)
+    assert isinstance(found, Topic) is (place is None)
 
 
 def test_partitioner_is_asked_once() -> None:

@@ -218,7 +218,7 @@ class CoreParts:
     # What tests do
 
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
-        for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch, racks=self.racks)):
+        for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch, racks=self.racks), ["t"]):
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()
 
@@ -428,6 +428,11 @@ class Moves:
 
     def note_renewed(self, partition: Partition, *, exists: bool) -> None:
         self.renewed.append((partition.number, exists))
+
+
+def follow(partitions: TopicPartitions, cluster: Cluster) -> list[str]:
+    """Have all topics looked at, as if each might have changed."""
+    return partitions.update(cluster, dict.fromkeys([*cluster.topics, *partitions.topics]).keys())
 
 
 def use_all(partitions: TopicPartitions) -> None:

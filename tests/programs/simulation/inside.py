@@ -1,7 +1,7 @@
 """Looks inside a running producer: the one place of the simulation that knows of its parts."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Final
 
@@ -10,7 +10,7 @@ from aioproducer._accumulator.buffer_pool import UNPACKING
 from aioproducer._accumulator.partition import Batch, BatchState, Partition
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._native.append import TopicInfo
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._transactions.states import TransactionState
 from aioproducer.cluster import NO_EPOCH, Cluster
@@ -86,7 +86,7 @@ class Inside:
         """
         highest: dict[tuple[str, bytes, int], int] = {}
 
-        def look(cluster: Cluster) -> None:
+        def look(cluster: Cluster, _changed: Collection[str]) -> None:
             for key in [key for key in highest if key[0] not in cluster.topics]:
                 del highest[key]
             for topic in cluster.topics.values():
@@ -277,7 +277,7 @@ class ReadyWatch:
 
 def _is_moving(owner: object) -> bool:
     """Whether batches of a partition, or of any of a topic's, are about to give memory back."""
-    partitions = owner.partitions if isinstance(owner, TopicInfo) else [owner]
+    partitions = owner.partitions if isinstance(owner, Topic) else [owner]
     return any(_moves(partition) for partition in partitions if isinstance(partition, Partition))
 
 
