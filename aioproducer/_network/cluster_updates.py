@@ -37,6 +37,8 @@ from aioproducer.records import TopicPartition
 
 _NOT_DESCRIBED: Final = PartitionView()
 _COUNT: Final = -1  # stands in `Cluster._doubts` for the number of a partition: the number of partitions is in doubt
+_MANY_TOPICS: Final = 256
+"""With fewer, a copy of all views costs less than looking each topic up in Python."""
 SAME_BROKER_S: Final = 1.0
 """A broker that reports a lower leader epoch for this long is not behind: news of a leader travels in milliseconds."""
 
@@ -65,7 +67,7 @@ def merge(cluster: Cluster, answer: MetadataResponse, now: float, *, suspected: 
         views[seen.name] = merging.result()
     return Cluster(
         nodes=MappingProxyType(nodes),
-        topics=_TopicViews.of(known.topics).replaced(views),
+        topics=_with_views(known.topics, views),
         cluster_id=answer.cluster_id or cluster.cluster_id,
         controller_id=answer.controller_id,
         updated_at=now,
@@ -111,7 +113,7 @@ def with_leader_hints(
     for topic, leaders in changed.items():
         view = cluster.topics[topic]
         views[topic] = view._replace(partitions=view.partitions.with_views(leaders.items()))
-    return replace(cluster, nodes=MappingProxyType(nodes), topics=_TopicViews.of(cluster.topics).replaced(views))
+    return replace(cluster, nodes=MappingProxyType(nodes), topics=_with_views(cluster.topics, views))
 
 
 def without_topics(cluster: Cluster, names: Collection[str]) -> Cluster:
@@ -119,45 +121,42 @@ def without_topics(cluster: Cluster, names: Collection[str]) -> Cluster:
         return cluster
     return replace(
         cluster,
-        topics=_TopicViews({name: view for name, view in cluster.topics.items() if name not in names}),
+        topics=MappingProxyType({name: view for name, view in cluster.topics.items() if name not in names}),
         _doubts=MappingProxyType({key: doubt for key, doubt in cluster._doubts.items() if key[0] not in names}),
     )
 
 
-class _TopicViews(Mapping[str, TopicView]):
-    """Immutable views of topics by name, of which a copy with a few others costs little.
+def _with_views(topics: Mapping[str, TopicView], views: Mapping[str, TopicView]) -> Mapping[str, TopicView]:
+    """Return a copy of views of topics, some replaced, new ones at the end; not all are copied if there are many."""
+    shared, latest = (topics.shared, topics.latest) if isinstance(topics, _ManyTopics) else (topics, {})
+    latest = {**latest, **views}
+    if len(shared) < _MANY_TOPICS or len(latest) > isqrt(len(shared)):
+        return MappingProxyType({**shared, **latest})
+    return _ManyTopics(shared, latest)
 
-    Most of them are in a dict that copies share, and the latest in a small one: a copy of ten thousand for each new
-    topic would take longer than all that is done for the topic.
+
+class _ManyTopics(Mapping[str, TopicView]):
+    """Immutable views of many topics, most of them in a dict that copies share, and the latest in a small one.
+
+    A copy of ten thousand for each new topic would take longer than all that is done for the topic.
     """
 
-    __slots__ = ("_latest", "_new_count", "_shared")
+    __slots__ = ("_new_count", "latest", "shared")
 
-    def __init__(self, shared: Mapping[str, TopicView], latest: Mapping[str, TopicView] = MappingProxyType({})) -> None:
-        self._shared = shared
-        self._latest = latest
+    def __init__(self, shared: Mapping[str, TopicView], latest: Mapping[str, TopicView]) -> None:
+        self.shared = shared
+        self.latest = latest
         self._new_count = sum(name not in shared for name in latest)
 
-    @classmethod
-    def of(cls, views: Mapping[str, TopicView]) -> _TopicViews:
-        return views if isinstance(views, cls) else cls(views)
-
-    def replaced(self, views: Mapping[str, TopicView]) -> _TopicViews:
-        """Return a copy with other views of some topics, new ones at the end."""
-        latest = {**self._latest, **views}
-        if len(latest) < isqrt(len(self._shared)):
-            return _TopicViews(self._shared, latest)
-        return _TopicViews({**self._shared, **latest})
-
     def __getitem__(self, name: str) -> TopicView:
-        view = self._latest.get(name)
-        return self._shared[name] if view is None else view
+        view = self.latest.get(name)
+        return self.shared[name] if view is None else view
 
     def __iter__(self) -> Iterator[str]:
-        return chain(self._shared, (name for name in self._latest if name not in self._shared))
+        return chain(self.shared, (name for name in self.latest if name not in self.shared))
 
     def __len__(self) -> int:
-        return len(self._shared) + self._new_count
+        return len(self.shared) + self._new_count
 
     def __repr__(self) -> str:
         return repr(dict(self))
