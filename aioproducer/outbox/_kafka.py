@@ -102,6 +102,17 @@ class ProducerLog:
         offset = found[TopicPartition(topic, 0)]
         return None if offset is None else Position(offset.offset, offset.metadata)
 
+    async def fault_of_topic(self, topic: str) -> str | None:
+        """Return why a topic is refused for good; None if it is there."""
+        try:
+            check_topic_name(topic)
+            await self._open.partitions_for(topic)
+        except (TypeError, ValueError, BrokerError, MetadataTimeoutError) as error:
+            if not _is_refusal(error):
+                raise
+            return str(error)
+        return None
+
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         """Commit rows and position in one transaction.
 
@@ -138,7 +149,7 @@ class ProducerLog:
         parts: list[_Part] = []
         refused: dict[int, str] = {}
         for topic, of_topic in by_topic.items():
-            error = await self._fault_of_topic(topic)
+            error = await self.fault_of_topic(topic)
             if error is not None:
                 refused |= dict.fromkeys((row.id for row in of_topic), error)
                 continue
@@ -148,16 +159,6 @@ class ProducerLog:
         if refused:
             raise RowsRefusedError(refused)
         return parts
-
-    async def _fault_of_topic(self, topic: str) -> str | None:
-        try:
-            check_topic_name(topic)
-            await self._open.partitions_for(topic)
-        except (TypeError, ValueError, BrokerError, MetadataTimeoutError) as error:
-            if not _is_refusal(error):
-                raise
-            return str(error)
-        return None
 
 
 def _headers_of(rows: Sequence[StoredRow]) -> tuple[Sequence[Headers | None] | None, Mapping[int, str]]:

@@ -53,6 +53,13 @@ class StoredRow(NamedTuple):
     timestamp: int
 
 
+class Waiting(NamedTuple):
+    """A row that is not claimed, or the same part of one that is."""
+
+    id: int
+    topic: str
+
+
 class Position(NamedTuple):
     """The group's offset: the last batch that was committed, and the token of the relay that committed it."""
 
@@ -101,8 +108,8 @@ class Store(Protocol):
     async def read(self, batch: Batch) -> Sequence[StoredRow]:
         """Read the rows of a claimed batch that still exist, in order."""
 
-    async def first_topic(self) -> str | None:
-        """Return the topic of the oldest row."""
+    async def first_rows(self) -> Sequence[Waiting]:
+        """Return some of the oldest rows, none only if there is none."""
 
     async def park(self, state: State, refused: Mapping[int, str]) -> None:
         """Move rows, by id, to the parked ones, each with its error."""
@@ -119,6 +126,9 @@ class Log(Protocol):
 
     async def position(self, topic: str) -> Position | None:
         """Return the group's offset; waits while a transaction may still change it."""
+
+    async def fault_of_topic(self, topic: str) -> str | None:
+        """Return why a topic is refused for good; None if it is there."""
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         """Commit rows and position in one transaction.
@@ -243,8 +253,11 @@ class Session:
 
     async def send_waiting(self) -> bool:
         """Send all rows that wait; returns whether there were any."""
-        if self._is_exact and self.state.topic is None and not await self._anchored():
-            return False
+        while self._is_exact and self.state.topic is None:
+            waiting = await self._store.first_rows()
+            if not waiting:
+                return False
+            await self._anchor(waiting, self.state.confirmed)
         claimed = await self._claim()
         has_sent = claimed is not None
         while claimed is not None:
@@ -265,15 +278,22 @@ class Session:
             with suppress(asyncio.CancelledError, Exception):  # what ended the commit is raised
                 await ahead
 
-    async def _anchored(self) -> bool:
-        """Write the first position, without which a missing one would say nothing; False if there is no row."""
-        topic = await self._store.first_topic()
-        if topic is None:
-            return False
-        await self._log.commit((), topic, Position(self.state.confirmed, self._token))
-        self.state = replace(self.state, topic=topic)
-        await self._store.settle(self.state)
-        return True
+    async def _anchor(self, rows: Sequence[Waiting | StoredRow], number: int) -> None:
+        """Write the first position, without which a missing one would say nothing, to the first topic that is there.
+
+        Raises:
+            RefusedRowError: none is, and rows are not parked; else the rows are parked.
+        """
+        faults: dict[str, str] = {}
+        for topic in dict.fromkeys(row.topic for row in rows):
+            fault = await self._log.fault_of_topic(topic)
+            if fault is None:
+                await self._log.commit((), topic, Position(number, self._token))
+                self.state = replace(self.state, topic=topic)
+                await self._store.settle(self.state)
+                return
+            faults[topic] = fault
+        await self._park({row.id: faults[row.topic] for row in rows})
 
     async def _claim(self) -> Claimed | None:
         confirmed, state = list(self._sent), self.state
@@ -286,16 +306,12 @@ class Session:
         return claimed
 
     async def _commit(self, batch: Batch, rows: Sequence[StoredRow]) -> None:
-        if (
-            self._is_exact and self.state.topic is None
-        ):  # its position is gone, and someone has said that the batch is to be sent again
-            topic = rows[0].topic if rows else await self._store.first_topic()
-            if topic is None:
-                self._sent.append(batch)
-                return
-            await self._log.commit((), topic, Position(batch.number - 1, self._token))
-            self.state = replace(self.state, topic=topic)
-            await self._store.settle(self.state)
+        if self._is_exact and self.state.topic is None:  # a person has said that the batch is to be sent again
+            await self._anchor(rows, batch.number - 1)
+            rows = await self._store.read(batch)
+        if self._is_exact and self.state.topic is None:  # nothing is left of it
+            self._sent.append(batch)
+            return
         position = Position(batch.number, self._token)
         rows = await self._without_parked_keys(rows)
         while True:
@@ -316,20 +332,23 @@ class Session:
             for row in rows
             if row.key is not None and (row.topic, row.key) in keys
         }
-        return await self._parked(rows, behind) if behind else rows
+        if behind:
+            await self._store.park(self.state, behind)
+        return [row for row in rows if row.id not in behind]
 
     async def _refused(self, rows: Sequence[StoredRow], errors: Mapping[int, str]) -> Sequence[StoredRow]:
-        if not self._policy.parks:
+        await self._park(errors)
+        rows = [row for row in rows if row.id not in errors]
+        return await self._without_parked_keys(rows)
+
+    async def _park(self, errors: Mapping[int, str]) -> None:
+        if errors and not self._policy.parks:
             first = min(errors)
             raise RefusedRowError(
-                f"row {first} is refused: {errors[first]}. Nothing is sent before it is: repair the cause, or run "
+                f"row {first} is refused: {errors[first]}. Nothing behind it is sent before: repair the cause, or run "
                 f"`aioproducer outbox skip {first}`"
             )
-        return await self._without_parked_keys(await self._parked(rows, errors))
-
-    async def _parked(self, rows: Sequence[StoredRow], errors: Mapping[int, str]) -> Sequence[StoredRow]:
         await self._store.park(self.state, errors)
-        return [row for row in rows if row.id not in errors]
 
 
 def runs_of(ids: Iterable[int]) -> tuple[Run, ...]:

@@ -279,7 +279,7 @@ class Relay:
         assert self._waker is not None
         while True:
             pause_s = POLL_S[0] if await self._waker.wait(pause_s) else min(pause_s * 2, POLL_S[1])
-            if monotonic() - self._refreshed_at > REFRESH_S or await self._store.first_topic() is not None:
+            if monotonic() - self._refreshed_at > REFRESH_S or await self._store.first_rows():
                 return pause_s
 
     async def _keep_lease(self, epoch: int) -> None:

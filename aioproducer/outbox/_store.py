@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,10 +27,20 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError, NoSuchTableError
+from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchTableError
 
 from aioproducer.outbox._errors import OutboxTableError, RelayFencedError
-from aioproducer.outbox._protocol import Batch, Claimed, Run, State, StoredRow, decode_claimed, encode_claimed, runs_of
+from aioproducer.outbox._protocol import (
+    Batch,
+    Claimed,
+    Run,
+    State,
+    StoredRow,
+    Waiting,
+    decode_claimed,
+    encode_claimed,
+    runs_of,
+)
 from aioproducer.outbox._tables import DIALECTS, RECORD_COLUMNS, Tables, current_ms, ms_of
 
 if TYPE_CHECKING:
@@ -40,9 +51,14 @@ RUNS_AT_ONCE: Final = 200
 """Runs of ids in one statement: SQLite allows 1,000 nested conditions."""
 ROW_OVERHEAD: Final = 64
 """Bytes that a row counts beside its key, value and headers."""
+FIRST_ROWS: Final = 100
+CLOSE_S: Final = 5.0
 MOST_COUNTED: Final = 100_000
 ID: Final = 0
 """Key of the relay's row."""
+
+ParametersT = ParamSpec("ParametersT")
+ResultT = TypeVar("ResultT")
 
 
 class Limits(NamedTuple):
@@ -62,6 +78,21 @@ class Lease(NamedTuple):
     """Until the lease ends by the clock of the database."""
 
 
+def uninterrupted(
+    method: Callable[Concatenate[SqlStore, ParametersT], Coroutine[Any, Any, ResultT]],
+) -> Callable[Concatenate[SqlStore, ParametersT], Coroutine[Any, Any, ResultT]]:
+    """Let a transaction end where its caller is cancelled: a connection in the middle of one may keep its locks."""
+
+    @wraps(method)
+    async def run(self: SqlStore, /, *args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:
+        task = asyncio.ensure_future(method(self, *args, **kwargs))
+        self.calls.add(task)
+        task.add_done_callback(self.calls.discard)
+        return await asyncio.shield(task)
+
+    return run
+
+
 class SqlStore:
     """The tables of an outbox.
 
@@ -77,6 +108,7 @@ class SqlStore:
         self._lease_ms = round(lease_s * 1000)
         self._limits = limits
         self.rows_parked = 0
+        self.calls: set[asyncio.Future[Any]] = set()
         self._connection: AsyncConnection | None = None
         self._turn = asyncio.Lock()  # of the connection: the next batch is claimed while one is committed
         relay = tables.relay
@@ -117,13 +149,22 @@ class SqlStore:
             raise
 
     async def close(self) -> None:
-        """Drop the connection: it may be in the middle of a statement."""
+        """Give the connection back, once its last transaction has ended; drop it where that takes too long."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                await connection.invalidate()
-            finally:
-                await connection.close()
+        calls = [*self.calls]
+        if calls:
+            await asyncio.wait(calls, timeout=CLOSE_S)
+        for call in calls:
+            if not call.done():
+                call.cancel()
+            elif not call.cancelled():
+                call.exception()  # it was raised, or its caller was cancelled
+        if connection is None:
+            return
+        if not all(call.done() for call in calls):
+            await connection.invalidate()
+        with suppress(DBAPIError, OSError):  # it was lost
+            await connection.close()
 
     @asynccontextmanager
     async def _transaction(self, epoch: int | None = None) -> AsyncIterator[AsyncConnection]:
@@ -162,6 +203,7 @@ class SqlStore:
 
     # Who works
 
+    @uninterrupted
     async def lease(self) -> Lease:
         """Return who works; makes the relay's row if there is none."""
         relay = self._tables.relay
@@ -172,13 +214,12 @@ class SqlStore:
             found = (await connection.execute(query)).one_or_none()
         if found is not None:
             return Lease(*found)
-        try:
+        with suppress(IntegrityError):  # another relay was faster
             async with self._transaction() as connection:
                 await connection.execute(insert(relay), first_state())
-        except IntegrityError:  # another relay was faster
-            return await self.lease()
         return await self.lease()
 
+    @uninterrupted
     async def take_over(self, seen: Lease) -> State | None:
         """Raise the epoch, so that no older relay claims (S1); None if another relay has done something since."""
         relay = self._tables.relay
@@ -197,6 +238,7 @@ class SqlStore:
                 return None
             return state_of((await connection.execute(select(relay).where(relay.c.id == ID))).one())
 
+    @uninterrupted
     async def renew(self, epoch: int, trouble: str | None) -> None:
         """Keep the lease, and say why nothing is sent; on a connection of its own, since another call may wait.
 
@@ -208,6 +250,7 @@ class SqlStore:
             if locked.rowcount != 1:
                 raise RelayFencedError("another relay has taken the outbox over")
 
+    @uninterrupted
     async def release(self, epoch: int, trouble: str | None) -> None:
         """End the lease, so that another relay begins at once, and say why this one has ended."""
         relay = self._tables.relay
@@ -218,6 +261,7 @@ class SqlStore:
 
     # The protocol
 
+    @uninterrupted
     async def settle(self, state: State) -> None:
         """Write a state whose first batches may be missing, and delete the rows of those."""
         relay = self._tables.relay
@@ -236,6 +280,7 @@ class SqlStore:
                 )
             )
 
+    @uninterrupted
     async def claim(self, state: State, confirmed: Sequence[Batch]) -> Claimed | None:
         """Delete the rows of confirmed batches, and claim the next rows; None if there are none."""
         async with self._transaction(state.epoch) as connection:
@@ -268,6 +313,7 @@ class SqlStore:
         wanted = [summed.c[column.name] for column in self._columns]
         return select(*wanted).where(summed.c.before < self._limits.bytes).order_by(summed.c.id)
 
+    @uninterrupted
     async def read(self, batch: Batch) -> Sequence[StoredRow]:
         """Read the rows of a claimed batch that still exist, in order."""
         rows = self._tables.rows
@@ -278,12 +324,15 @@ class SqlStore:
                 found += [StoredRow._make(row) for row in await connection.execute(query)]
         return found
 
-    async def first_topic(self) -> str | None:
-        """Return the topic of the oldest row."""
+    @uninterrupted
+    async def first_rows(self) -> Sequence[Waiting]:
+        """Return some of the oldest rows, none only if there is none."""
         rows = self._tables.rows
         async with self._transaction() as connection:
-            return (await connection.execute(select(rows.c.topic).order_by(rows.c.id).limit(1))).scalar_one_or_none()
+            found = await connection.execute(select(rows.c.id, rows.c.topic).order_by(rows.c.id).limit(FIRST_ROWS))
+            return [Waiting._make(row) for row in found]
 
+    @uninterrupted
     async def park(self, state: State, refused: Mapping[int, str]) -> None:
         """Move rows, by id, to the parked ones, each with its error."""
         rows, parked = self._tables.rows, self._tables.parked
@@ -296,6 +345,7 @@ class SqlStore:
                 await connection.execute(delete(rows).where(rows.c.id == number))
         self.rows_parked += len(refused)
 
+    @uninterrupted
     async def parked_keys(self) -> frozenset[tuple[str, bytes]]:
         """Return topic and key of each parked row."""
         parked = self._tables.parked
@@ -305,6 +355,7 @@ class SqlStore:
 
     # What waits
 
+    @uninterrupted
     async def counted(self) -> tuple[int, float | None]:
         """Return the number of rows, at most `MOST_COUNTED`, and the age of the oldest in seconds."""
         rows = self._tables.rows

@@ -23,6 +23,7 @@ from aioproducer.outbox._protocol import (
     Session,
     State,
     StoredRow,
+    Waiting,
     runs_of,
 )
 
@@ -207,8 +208,10 @@ class ModelStore:
         assert isinstance(rows, list)
         return rows
 
-    async def first_topic(self) -> str | None:
-        return "topic" if await self._ask(lambda: bool(self._world.rows)) else None
+    async def first_rows(self) -> Sequence[Waiting]:
+        rows = await self._ask(lambda: [Waiting(number, "topic") for number in self._world.rows])
+        assert isinstance(rows, list)
+        return rows
 
     async def park(self, state: State, refused: Mapping[int, str]) -> None:
         def effect() -> None:
@@ -242,6 +245,10 @@ class ModelLog:
         position = await self._ask(lambda: self._world.position)
         assert position is None or isinstance(position, Position)
         return position
+
+    async def fault_of_topic(self, topic: str) -> str | None:
+        assert topic == "topic"
+        return None
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         assert topic == "topic"
