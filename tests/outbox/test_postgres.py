@@ -45,7 +45,7 @@ async def kafka() -> AsyncIterator[FakeCluster]:
         yield running
 
 
-async def test_row_is_inserted_by_drivers(
+async def test_row_is_inserted_by_drivers(  # noqa: PLR0915, PLR0917  # one driver after another; fixtures
     engine: AsyncEngine, server: Postgres, outbox: Outbox, kafka: FakeCluster
 ) -> None:
     """By asyncpg, psycopg, and SQLAlchemy without an event loop."""
@@ -53,7 +53,7 @@ async def test_row_is_inserted_by_drivers(
     plain = await asyncpg.connect(f"postgresql://{server.dsn}")
     async with plain.transaction():
         await outbox.enqueue(plain, "orders", b"0", **parts)
-    with pytest.raises(NotInTransactionError, match="connection.transaction"):
+    with pytest.raises(NotInTransactionError, match=r"connection.transaction"):
         outbox.enqueue(plain, "orders", b"never")
     await plain.close()
     async with await psycopg.AsyncConnection.connect(f"postgresql://{server.dsn}") as connection:
@@ -61,9 +61,8 @@ async def test_row_is_inserted_by_drivers(
         await outbox.enqueue(connection.cursor(), "orders", b"2", **parts)
     with psycopg.connect(f"postgresql://{server.dsn}") as blocking:
         outbox.enqueue(blocking, "orders", b"3", **parts)
-        outbox.enqueue_many(
-            blocking.cursor(), [ProducerRecord("orders", b"4", **parts), ProducerRecord("orders", b"5")]
-        )
+        records = [ProducerRecord("orders", b"4", **parts), ProducerRecord("orders", b"5")]
+        outbox.enqueue_many(blocking.cursor(), records)
     with psycopg.connect(f"postgresql://{server.dsn}", autocommit=True) as automatic:
         with pytest.raises(NotInTransactionError, match="autocommit is on"):
             outbox.enqueue(automatic, "orders", b"never")
@@ -100,9 +99,10 @@ async def test_one_of_two_relays_works_when_both_start_at_once(
     engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
 ) -> None:
     await write(engine, outbox, *(ProducerRecord("orders", b"%d" % number) for number in range(100)))
-    async with asyncio.timeout(60), relaying(outbox, engine, kafka, batch_rows=9) as one:
-        async with relaying(outbox, engine, kafka, batch_rows=9) as other:
-            await until(lambda: one.statistics().rows_sent + other.statistics().rows_sent == 100)
+    one = outbox.relay(engine, kafka.bootstrap_servers, batch_rows=9)
+    other = outbox.relay(engine, kafka.bootstrap_servers, batch_rows=9)
+    async with one, other:
+        await until(lambda: one.statistics().rows_sent + other.statistics().rows_sent == 100)
 
     assert sent(kafka) == [b"%d" % number for number in range(100)]
 
@@ -124,7 +124,7 @@ async def test_missing_table_is_named_by_each_driver(engine: AsyncEngine, outbox
             await outbox.enqueue(connection, "orders", b"v")
 
 
-async def test_relay_goes_on_after_the_server_was_killed(
+async def test_relay_goes_on_after_the_server_was_killed(  # noqa: PLR0917  # fixtures
     engine: AsyncEngine, server: Postgres, outbox: Outbox, kafka: FakeCluster
 ) -> None:
     async with relaying(outbox, engine, kafka) as relay:
