@@ -143,9 +143,9 @@ class ProducerLog:
 
     async def _parts(self, rows: Sequence[StoredRow]) -> list[_Part]:
         """Divide rows by topic, and look each topic up before a transaction is open; raises what is refused."""
-        by_topic: dict[str, list[StoredRow]] = {}
-        for row in rows:
-            by_topic.setdefault(row.topic, []).append(row)
+        by_topic: dict[str, Sequence[StoredRow]] = dict.fromkeys({row.topic for row in rows}, rows)
+        if len(by_topic) > 1:
+            by_topic = {topic: [row for row in rows if row.topic == topic] for topic in by_topic}
         parts: list[_Part] = []
         refused: dict[int, str] = {}
         for topic, of_topic in by_topic.items():
@@ -181,13 +181,9 @@ async def _enqueue(to: SendMethods, parts: Iterable[_Part]) -> list[tuple[BulkDe
     for part in parts:
         for rows, partition, headers in _of_partitions(part):
             check_partition(partition)
+            _ids, _topics, keys, values, _headers, _partitions, timestamps = zip(*rows, strict=True)
             bulk = await to.send_many(
-                part.topic,
-                [row.value for row in rows],
-                keys=[row.key for row in rows],
-                partition=partition,
-                timestamps=[row.timestamp for row in rows],
-                record_headers=headers,
+                part.topic, values, keys=keys, partition=partition, timestamps=timestamps, record_headers=headers
             )
             sent.append((bulk, rows))
     refused = {
@@ -201,6 +197,9 @@ async def _enqueue(to: SendMethods, parts: Iterable[_Part]) -> list[tuple[BulkDe
 def _of_partitions(part: _Part) -> Iterable[tuple[Sequence[StoredRow], int | None, Sequence[Headers | None] | None]]:
     """Divide rows where the column `partition` changes, so that the order of their ids stays."""
     rows, headers, begin = part.rows, part.headers, 0
+    if len({row.partition for row in rows}) == 1:
+        yield rows, rows[0].partition, headers
+        return
     for end in range(1, len(rows) + 1):
         if end == len(rows) or rows[end].partition != rows[begin].partition:
             yield rows[begin:end], rows[begin].partition, None if headers is None else headers[begin:end]

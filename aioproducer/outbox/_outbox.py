@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 OnRefused: TypeAlias = Literal["stop", "park", "park key"]
 _POLICIES: Final = {"stop": Policy(), "park": Policy(parks=True), "park key": Policy(parks=True, parks_key=True)}
-BATCH_ROWS: Final = 2_000
+BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
 LEASE_S: Final = 10.0
 

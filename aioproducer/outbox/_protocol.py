@@ -351,8 +351,10 @@ class Session:
         await self._store.park(self.state, errors)
 
 
-def runs_of(ids: Iterable[int]) -> tuple[Run, ...]:
+def runs_of(ids: Sequence[int]) -> tuple[Run, ...]:
     """Return ascending ids as runs."""
+    if ids and ids[-1] - ids[0] == len(ids) - 1:  # most batches
+        return ((ids[0], ids[-1]),)
     runs: list[Run] = []
     for each in ids:
         if runs and runs[-1][1] == each - 1:

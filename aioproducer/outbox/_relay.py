@@ -202,9 +202,12 @@ class Relay:
             error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
         )  # without the statement
         text = str(cause) or type(cause).__name__
-        if text != self._trouble:
-            level = self._events.error if isinstance(error, OutboxError) else self._events.warning
-            level("outbox_not_sent", error=text)
+        if text == self._trouble:
+            pass
+        elif isinstance(error, OutboxError):
+            self._events.error("outbox_stopped", error=text)
+        else:
+            self._events.warning("outbox_not_sent", error=text)
         self._trouble = text
         is_for_people = isinstance(error, InDoubtError | ForeignPositionError)
         delay_s = BACKOFF_MS[1] / 1000 if is_for_people else self._backoff.delay_s(self._failures)

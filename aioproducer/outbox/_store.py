@@ -286,11 +286,11 @@ class SqlStore:
         async with self._transaction(state.epoch) as connection:
             await delete_batches(connection, self._tables.rows, confirmed)
             found = await connection.execute(self._waiting(state.claimed))
-            rows = [StoredRow._make(row) for row in found]
+            rows = [*map(StoredRow._make, found.all())]
             number, claimed = state.number, state.claimed
             if rows:
                 number += 1
-                claimed = (*claimed, Batch(number, runs_of(row.id for row in rows)))
+                claimed = (*claimed, Batch(number, runs_of([row.id for row in rows])))
             if rows or confirmed:
                 await connection.execute(
                     self._note_claim, {"new_number": number, "new_claimed": encode_claimed(claimed)}
