@@ -15,7 +15,7 @@ from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, tell
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
-from aioproducer.outbox import Outbox
+from aioproducer.outbox import Outbox, Relay
 from aioproducer.outbox._operations import Operations
 
 REPORT_S: Final = 1.0
@@ -92,17 +92,26 @@ def relay(
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         chosen = cast("Literal['stop', 'park', 'park key']", policy)
         running = made.relay(engine, producer, on_refused=chosen, transactional=not not_transactional)
-        async with running:
-            said = ""
-            while True:
-                explained = running.explain()
-                if explained.partition(":")[0] != said.partition(":")[0]:
-                    tell(f"aioproducer: {explained}")
-                said = explained
-                await anyio.sleep(REPORT_S)
+        await running.start()
+        try:
+            await _report(running)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await running.close()
 
     _with_database(url, table, schema, run=run)
     sys.exit(EXIT_INTERRUPTED)
+
+
+async def _report(running: Relay) -> None:
+    """Say what the relay does, where that changes, without an end."""
+    said = ""
+    while True:
+        explained = running.explain()
+        if explained.partition(":")[0] != said.partition(":")[0]:
+            tell(f"aioproducer: {explained}")
+        said = explained
+        await anyio.sleep(REPORT_S)
 
 
 @outbox.command("status")

@@ -25,7 +25,7 @@ _MISSING: Final = re.compile(
     r"no such table|does not exist|doesn't exist|has no column|no column named|unknown column", re.IGNORECASE
 )
 _IDLE: Final = 0
-"""`pq.TransactionStatus.IDLE` of psycopg."""
+"""The status of a connection of psycopg without a transaction."""
 _BACKTICKS: Final = frozenset({"pymysql", "MySQLdb", "mysql", "mariadb", "aiomysql", "asyncmy"})
 _PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 

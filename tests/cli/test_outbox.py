@@ -35,6 +35,8 @@ async def test_outbox_is_created_relayed_and_looked_after(url: str, tmp_path: Pa
         options = ["-b", cluster.bootstrap_servers, "--config", str(properties), "--on-refused", "park"]
         async with started("outbox", "relay", url, *options) as relay:
             await arrival(cluster, 1, "orders")
+            while json.loads((await run("outbox", "status", url, "--json")).output)["rows_waiting"]:
+                pass
             relay.terminate()
             stopped = await ended(relay)
     status = await run("outbox", "status", url, "--json")

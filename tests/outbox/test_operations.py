@@ -10,7 +10,7 @@ from aioproducer import ProducerRecord
 from aioproducer.outbox import Outbox, OutboxError
 from aioproducer.outbox._operations import Operations
 from aioproducer.testing import FakeCluster
-from tests.outbox.test_relay import relaying, rows_left, sent, until, write
+from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ async def kafka() -> AsyncIterator[FakeCluster]:
 async def leave_a_batch_in_doubt(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
     """Send a row, and be as if a relay had died before it deleted another, so long ago that the offset has expired."""
     await write(engine, outbox, ProducerRecord("orders", b"a"))
-    async with relaying(outbox, engine, kafka) as relay:
-        await until(lambda: relay.statistics().rows_sent == 1)
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
     await write(engine, outbox, ProducerRecord("orders", b"b"), ProducerRecord("orders", b"c"))
     async with engine.begin() as connection:
         changes = "number = 2, claimed = '[[2,2,2]]', topic = 'gone'"
@@ -55,8 +55,8 @@ async def test_copy_of_a_database_sends_as_another_outbox(
     engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
 ) -> None:
     await write(engine, outbox, ProducerRecord("orders", b"a"))
-    async with relaying(outbox, engine, kafka) as relay:
-        await until(lambda: relay.statistics().rows_sent == 1)
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE kafka_outbox_relay SET token = 'x', former_token = 'y'"))
     await write(engine, outbox, ProducerRecord("orders", b"b"))

@@ -18,7 +18,7 @@ from random import Random
 from time import monotonic
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -28,6 +28,7 @@ from tests.outbox.postgres import Postgres
 
 TOPIC: Final = "outbox"
 KEYS: Final = 6
+PARTITIONS: Final = 3
 LEASE_S: Final = 3.0
 STEPS: Final = 26
 """Of a relay, from its start through the first batches."""
@@ -43,7 +44,10 @@ class Stage:
         url = f"sqlite+aiosqlite:///{folder / 'outbox.db'}" if self.postgres is None else self.postgres.url("asyncpg")
         self.url = url
         self.engine: AsyncEngine = create_async_engine(url)
-        quick = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+        quick = {
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+            "num.partitions": str(PARTITIONS),
+        }
         self.kafka = KafkaCluster(arguments.kafka, nodes=1, properties=quick)
         self.outbox = Outbox()
         self.committed: list[bytes] = []
@@ -165,14 +169,16 @@ class Stage:
         return monotonic() - began
 
     async def read(self) -> list[tuple[bytes, bytes]]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka.bootstrap_servers, isolation_level="read_committed")
+        committed = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+        consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=self.kafka.bootstrap_servers, **committed)
         await consumer.start()
         try:
-            partitions = [TopicPartition(TOPIC, number) for number in consumer.partitions_for_topic(TOPIC) or {0}]
-            consumer.assign(partitions)
-            await consumer.seek_to_beginning(*partitions)
+            partitions = [*consumer.assignment()]
+            assert len(partitions) == PARTITIONS
             found: list[tuple[bytes, bytes]] = []
-            while batch := await consumer.getmany(timeout_ms=3_000):
+            ends = await consumer.end_offsets(partitions)  # of what is committed
+            while any([await consumer.position(each) < end for each, end in ends.items()]):
+                batch = await consumer.getmany(timeout_ms=1_000)
                 found += [(record.key or b"", record.value or b"") for records in batch.values() for record in records]
             return found
         finally:
