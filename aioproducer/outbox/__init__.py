@@ -3,16 +3,22 @@
 `Outbox` is the table, and inserts records in the caller's transactions; `Outbox.relay` sends them.
 """
 
-from aioproducer.outbox._errors import (
-    ForeignPositionError,
-    InDoubtError,
-    NotInTransactionError,
-    OutboxError,
-    OutboxTableError,
-    RefusedRowError,
-)
-from aioproducer.outbox._outbox import Outbox
-from aioproducer.outbox._relay import Relay, RelayStatistics
+try:
+    from aioproducer.outbox._errors import (
+        ForeignPositionError,
+        InDoubtError,
+        NotInTransactionError,
+        OutboxError,
+        OutboxTableError,
+        RefusedRowError,
+    )
+    from aioproducer.outbox._outbox import Outbox
+    from aioproducer.outbox._relay import Relay, RelayStatistics
+except ModuleNotFoundError as _error:
+    if (_error.name or "").partition(".")[0] != "sqlalchemy":
+        raise
+    _text = "Outbox needs sqlalchemy: pip install 'aioproducer[outbox]'"
+    raise ModuleNotFoundError(_text, name=_error.name) from _error
 
 __all__ = [
     "ForeignPositionError",

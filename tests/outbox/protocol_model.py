@@ -64,13 +64,13 @@ class Deviations:
 
 
 class Mostly:
-    """Chooses the first option two times of three."""
+    """Chooses the first option nine times of ten."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
     def choose(self, options: int) -> int:
-        return 0 if self._random.random() < 0.67 else self._random.randrange(options)
+        return 0 if self._random.random() < 0.9 else self._random.randrange(options)
 
 
 @dataclass
