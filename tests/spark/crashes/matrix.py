@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from aioproducer.testing.kafka import KafkaCluster
 from tests.spark.crashes.case import TableRow
@@ -71,6 +72,7 @@ class Matrix:
         said: Said,
         *,
         may_be_refused: bool = False,
+        twice: Mapping[str, int] = MappingProxyType({}),
         label: Callable[[Cell], str] | None = None,
     ) -> None:
         """Add a row for each cell: each row is in its topic once, and no reader stands behind a transaction.
@@ -79,22 +81,23 @@ class Matrix:
             cells: that have run.
             said: the errors.
             may_be_refused: rows may be missing if a query has ended with an error.
+            twice: how many rows are there twice, by name of a cell, where some are.
             label: of a row in the table.
         """
         wrong = []
         for cell in cells:
-            twice = missing = 0
+            doubled = missing = 0
             is_open = False
             for topic in cell.all_topics:
                 found = Topic(self._kafka.bootstrap_servers, topic).read()
-                twice += sum(found.counts.values()) - len(found.counts)
+                doubled += sum(found.counts.values()) - len(found.counts)
                 missing += len(cell.rows(topic) - set(found.counts))
                 is_open |= bool(found.open_partitions) and cell.how != "stream"
             error = said[cell.name]
             named = cell.name if label is None else label(cell)
             shown = named if error is None else f"{named}: {' '.join(error.split())[:300]}"
-            self._show(TableRow(shown, self._kafka.version, twice, missing, 0.0))
+            self._show(TableRow(shown, self._kafka.version, doubled, missing, 0.0))
             is_refused = may_be_refused and error is not None
-            if twice or is_open or (not is_refused and (missing or error)):
-                wrong.append((cell.name, f"{twice} twice, {missing} missing, open: {is_open}, {error}"))
+            if doubled != twice.get(cell.name, 0) or is_open or (not is_refused and (missing or error)):
+                wrong.append((cell.name, f"{doubled} twice, {missing} missing, open: {is_open}, {error}"))
         assert not wrong, os.linesep.join(map(str, wrong))

@@ -1,12 +1,11 @@
-"""A sink rests for longer than brokers remember its transactional ids, its group's offsets, or both."""
+"""Sinks rest for longer than brokers remember their transactional ids, their groups' offsets, or both."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
@@ -14,13 +13,15 @@ from confluent_kafka.admin import AdminClient
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._admin.transactions import Transactions
 from aioproducer.spark._commit import ForgottenTransactionsError, SinkCommit
+from aioproducer.spark._coordinators import with_sink
+from aioproducer.spark._options import SinkOptions
 from aioproducer.testing.kafka import KafkaCluster
 from tests.conftest import running_kafka
-from tests.spark.crashes.case import ROWS, Case, MakeCase
+from tests.spark.conftest import ROW
 from tests.spark.crashes.driver import wait_until
-from tests.spark.crashes.faulty_source import Point
-from tests.spark.crashes.query import Job
-from tests.spark.crashes.test_jobs import run_to_end
+from tests.spark.crashes.faulty_source import OPTION
+from tests.spark.crashes.matrix import Matrix
+from tests.spark.crashes.writes import ROWS, Cell
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
@@ -31,107 +32,75 @@ IDS = {
 OFFSETS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "500"}
 FORGET = {"ids": IDS, "offsets": OFFSETS, "both": {**IDS, **OFFSETS}}
 
+ENDED = Cell(1, 1, "one", "nowhere", "stream", batches=2)
+"""Its rounds are noted."""
+NOT_IN_SPARKS_LOG = Cell(1, 1, "one", "round 1")
+NOT_NOTED = Cell(1, 1, "one", "round.end 1")
+"""All transactions of its last round are committed, and the sink's record does not say so yet."""
+JOB = Cell(1, 1, "one", "nowhere", "jobs", batches=1)
+"""A scheduler runs it again."""
+CELLS = [ENDED, NOT_IN_SPARKS_LOG, NOT_NOTED, JOB]
+
 
 class Forgetful:
     """A broker, and what it forgets soon."""
 
     def __init__(self, kafka: KafkaCluster, forgets: str) -> None:
         self.kafka = kafka
-        self.forgets_offsets = forgets in {"offsets", "both"}
-        self._forgets_ids = forgets in {"ids", "both"}
+        self.forgets = forgets
+        self.forgets_offsets = forgets != "ids"
 
-    def rest(self, case: Case) -> None:
-        """Wait until the broker has forgotten what is known of the case's sink."""
-        if self._forgets_ids:
-            wait_until(lambda: not self._ids(case.name), lambda: f"still known: {self._ids(case.name)}")
+    def rest(self, sinks: list[str]) -> None:
+        """Wait until the broker has forgotten what is known of the sinks."""
+        if self.forgets != "offsets":
+            wait_until(lambda: not self._ids(sinks), lambda: f"still known: {self._ids(sinks)}")
         if self.forgets_offsets:
-            wait_until(lambda: not self._offsets(case.name), lambda: f"still there: {self._offsets(case.name)}")
+            wait_until(lambda: not self._offsets(sinks), lambda: f"still there: {self._offsets(sinks)}")
 
-    def _ids(self, sink_id: str) -> list[str]:
+    def _ids(self, sinks: list[str]) -> list[str]:
         async def listed() -> list[str]:
             host, _, port = self.kafka.bootstrap_servers.partition(":")
             async with ClusterRequests([(host, int(port))], 60) as requests:
                 await requests.refresh()
-                found, _ = await Transactions(requests).listed(prefix=f"{sink_id}.")
+                found, _ = await Transactions(requests).listed()
             return [each.transaction.transactional_id for each in found]
 
-        return asyncio.run(listed())
+        return [each for each in asyncio.run(listed()) if each.startswith(tuple(f"{sink}." for sink in sinks))]
 
-    def _offsets(self, sink_id: str) -> list[object]:
+    def _offsets(self, sinks: list[str]) -> list[object]:
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-        group = ConsumerGroupTopicPartitions(f"aioproducer.{sink_id}")
-        [answer] = admin.list_consumer_group_offsets([group]).values()
-        return [each for each in answer.result(60).topic_partitions or [] if each.offset >= 0]
+        found: list[object] = []
+        for sink in sinks:
+            [answer] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"aioproducer.{sink}")]).values()
+            found += [each for each in answer.result(60).topic_partitions or [] if each.offset >= 0]
+        return found
 
 
-@pytest.fixture(scope="module", params=[f"{each} {release}" for release in ("4.4.0", "3.9.1") for each in FORGET])
+@pytest.fixture(params=[f"{each} {release}" for release in ("4.4.0", "3.9.1") for each in FORGET])
 def forgetful(request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor) -> Iterator[Forgetful]:
     forgets, _, release = request.param.partition(" ")
     for kafka in running_kafka(release, kafka_thread, properties=FORGET[forgets]):
         yield Forgetful(kafka, forgets)
 
 
-def test_stream_goes_on_after_a_rest(make_case: MakeCase, forgetful: Forgetful) -> None:
-    """Nothing is called missing, nothing is there twice."""
-    case = make_case(forgetful.kafka)
-    with case.driver() as first:
-        first.wait_for_batch(1)
-        first.halt()
-    forgetful.rest(case)
-    with case.driver(cores=3) as second:
-        second.wait_for_batch(2)
-        case.finish("stream after a rest", second, 0.0)
-
-
-def test_stream_killed_after_its_round_says_what_it_knows(make_case: MakeCase, forgetful: Forgetful) -> None:
-    """Spark has not noted the batch: it is skipped, or cannot be told; without offsets it is there twice."""
-    case, point = make_case(forgetful.kafka), Point("round", 1)
-    with case.driver(point) as first:
-        first.wait_for_point(point)
-        first.kill()
-    forgetful.rest(case)
-    with case.driver(cores=3) as second:
-        second.wait_for_batch(2)
-        rows = (second.halt() + 1) * ROWS
-    found = case.topic.read()
-    assert found.missing(rows) == 0
-    twice = sum(found.counts.values()) - len(found.counts)
-    assert twice == (ROWS if forgetful.forgets_offsets else 0)
-
-
-def test_round_that_is_not_noted_cannot_be_told(make_case: MakeCase, forgetful: Forgetful) -> None:
-    """All its transactions are committed, and the ids are forgotten before that is noted."""
-    case, point = make_case(forgetful.kafka), Point("round.end", 1)
-    with case.driver(point) as first:
-        first.wait_for_point(point)
-        first.kill()
-    forgetful.rest(case)
+def test_rows_are_not_called_missing_after_a_rest(
+    forgetful: Forgetful, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Without offsets nothing is known: what is run again is there twice, as the page says."""
+    matrix = Matrix(forgetful.kafka, tmp_path / "cells", lambda row: record_property(ROW, tuple(row)))
+    matrix.create_topics(CELLS)
+    with matrix.program(CELLS) as program:
+        assert set(matrix.said(program).values()) == {None}
+    forgetful.rest([cell.sink(0) for cell in CELLS])
     if not forgetful.forgets_offsets:
+        options = matrix.query(NOT_NOTED).options(0, [])
+        sink = SinkOptions.parse({name: value for name, value in options.items() if name != OPTION})
         with pytest.raises(ForgottenTransactionsError, match="cannot be told any more"):
-            case.ask(SinkCommit.prepare)
-        case.ask(SinkCommit.accept_loss)
-    with case.driver(cores=3) as second:
-        second.wait_for_batch(2)
-        rows = (second.halt() + 1) * ROWS
-    found = case.topic.read()
-    assert found.missing(rows) == 0
-    assert sum(found.counts.values()) - len(found.counts) == (ROWS if forgetful.forgets_offsets else 0)
-
-
-def test_job_is_done_once_over_a_rest(make_case: MakeCase, forgetful: Forgetful) -> None:
-    """As long as the offsets of its sink live; they keep its last run."""
-    case = make_case(forgetful.kafka, options={"runId": "2026-11-25"})
-    change = of_a_file(case)
-    run_to_end(case.driver(change=change))
-    forgetful.rest(case)
-    run_to_end(case.driver(cores=3, change=change))
-    found = case.topic.read()
-    assert found.missing(ROWS) == 0
-    assert sum(found.counts.values()) == (2 * ROWS if forgetful.forgets_offsets else ROWS)
-
-
-def of_a_file(case: Case) -> Callable[[Job], Job]:
-    """Return what makes a job of rows in a file out of a stream's."""
-    file = case.folder / "rows.parquet"
-    pq.write_table(pa.table({"value": list(range(ROWS))}), file)
-    return lambda job: replace(job, source="parquet", source_options={"path": str(file)})
+            with_sink(sink, SinkCommit.prepare)
+        with_sink(sink, SinkCommit.accept_loss)
+    (matrix.query(JOB).folder / "done" / "0").unlink()
+    later = [replace(ENDED, batches=4), NOT_IN_SPARKS_LOG, NOT_NOTED, JOB]
+    twice = {cell.name: ROWS for cell in later[1:]} if forgetful.forgets_offsets else {}
+    with matrix.program(later) as program:
+        said = matrix.said(program)
+    matrix.check(later, said, twice=twice, label=lambda cell: f"{forgetful.forgets} forgotten: {cell.name}")
