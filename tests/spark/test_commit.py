@@ -11,7 +11,6 @@ from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import (
     ForgottenTransactionsError,
     LostTransactionsError,
-    OpenedTransaction,
     SinkCommit,
     SupersededError,
     UncertainCommitError,
