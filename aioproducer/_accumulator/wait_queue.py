@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer._accumulator.partition_queue import RecordDeadline
-    from aioproducer._native.append import Headers, OpenPartition, TopicInfo
+    from aioproducer._accumulator.partition import Partition, RecordDeadline
+    from aioproducer._accumulator.topic_partitions import Topic
+    from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import Timer
 
-    MemoryKey = OpenPartition | TopicInfo
+    MemoryKey = Partition | Topic
     QueueKey = str | MemoryKey
 
 KeyT_co = TypeVar("KeyT_co", bound="QueueKey", covariant=True)
@@ -68,7 +69,7 @@ class WaitingRecord:
         self.choose_partition: Callable[[], int] | None = None
         self.deadline: RecordDeadline | None = None  # its own
         self.deadline_timer: Timer | None = None
-        self.blocked_topic: TopicInfo | None = None
+        self.blocked_topic: Topic | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
@@ -80,7 +81,7 @@ class WaitingRecord:
     def is_waiting(self) -> bool:
         return self.queue is not None
 
-    def block(self, topic: TopicInfo | None) -> None:
+    def block(self, topic: Topic | None) -> None:
         """Block all partitions of a topic for later records; None unblocks them."""
         if self.blocked_topic is not None:
             self.blocked_topic.unblock()

@@ -18,8 +18,10 @@ from itertools import chain, count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
-from aioproducer._native.append import OpenPartition, RecordAppender, TopicInfo
+from aioproducer._native.append import RecordAppender
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._shown_values import how_to_create
 from aioproducer.errors import (
@@ -46,7 +48,7 @@ STALLED: Final = (
     "stalled"  # one competitor for all stalled partitions: none is lent a reserve, so one attempt is enough
 )
 
-Competitor = int | TopicInfo | Literal["stalled"] | None
+Competitor = int | Topic | Literal["stalled"] | None
 """Whom memory is lent to: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
 PARTITIONS_TRIED: Final = 16  # partitions tried for a record that may go anywhere, each time memory was given back
@@ -245,9 +247,9 @@ class WaitQueues:
         partition = self._appender.partition_of(record.topic, record.key, record.partition)
         if partition is None:
             return topic
-        if partition >= len(topic.slots):
+        if partition >= len(topic.partitions):
             self._open_batches.unknown_partition(topic, partition)
-        return self._open_batches.partitions.slot(topic, partition)
+        return self._open_batches.partitions.use(topic, partition)
 
     def _serve(self) -> None:
         self._open_batches.may_use_common = True
@@ -272,35 +274,35 @@ class WaitQueues:
         queue.stop_watching()
 
     def _append(self, record: WaitingRecord, key: MemoryKey) -> bool:
-        slots = (
+        partitions = (
             [key]
-            if isinstance(key, OpenPartition)
+            if isinstance(key, Partition)
             else self._open_batches.partitions.candidates(key, PARTITIONS_TRIED, partial(self._is_free, record))
         )
-        for slot in slots:
-            self._open_batches.close_if_apart(slot, record.called_at)
+        for partition in partitions:
+            self._open_batches.close_if_apart(partition, record.called_at)
             try:
                 delivery = self._appender.append_waiting(
-                    record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
+                    record.topic, record.value, record.key, partition.number, record.timestamp, record.headers
                 )
             except KafkaError as error:  # the topic was made again with fewer partitions
                 self._fail(record, error)
                 return True
             if delivery is None:
                 continue
-            if isinstance(key, TopicInfo):
-                self._open_batches.partitions.note_chosen(key, slot)
+            if isinstance(key, Topic):
+                self._open_batches.partitions.note_chosen(key, partition)
             self._appended(record, delivery)
             return True
         return False
 
-    def _is_free(self, record: WaitingRecord, slot: OpenPartition) -> bool:
+    def _is_free(self, record: WaitingRecord, partition: Partition) -> bool:
         """Whether no earlier record waits for a partition.
 
         The queue need not be empty, or a record that may go anywhere would wait while every partition has a queue. It
         would keep the first claim on the common memory, for which those queues wait: a deadlock.
         """
-        queue = self._for_memory.get(slot)
+        queue = self._for_memory.get(partition)
         first = None if queue is None else queue.first()
         return first is None or record.call_order < first.call_order
 
@@ -309,7 +311,7 @@ class WaitQueues:
         self._leave(record)
         self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
         if record.deadline is not None:
-            self._open_batches.limit(delivery, record.deadline)
+            self._open_batches.set_deadline(delivery, record.deadline)
         record.result.move([(0, delivery._batch_result, delivery._position)])
         self._generations.leave(record.generation)
 
@@ -455,7 +457,7 @@ class Fronts:
         # These records are not ready, so the sender would not ask for their leaders. Without a leader a partition has
         # no reserve, so they might fail on a healthy cluster until metadata expires.
         keys = [queue.key for _, _, queue in self._fronts.get(None, ())]
-        return {key.queue.topic_partition.topic for key in keys if isinstance(key, OpenPartition)}
+        return {key.topic_partition.topic for key in keys if isinstance(key, Partition)}
 
     def serve(self, try_first: Callable[[WaitQueue[MemoryKey], int], bool]) -> None:
         """Try the first records of queues, earliest call first, and go on with each queue that was served.
@@ -519,10 +521,9 @@ class Fronts:
 
 def _competitor_of(queue: WaitQueue[MemoryKey]) -> Competitor:
     key = queue.key
-    if isinstance(key, TopicInfo):
+    if isinstance(key, Topic):
         return key
-    partition = key.queue
-    return STALLED if partition.is_stalled and partition.leader_id is not None else partition.leader_id
+    return STALLED if key.is_stalled and key.leader_id is not None else key.leader_id
 
 
 def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:

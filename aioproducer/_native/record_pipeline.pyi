@@ -14,7 +14,9 @@ from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.records import ProducerRecord, TopicPartition
 
-SerializedArgs: TypeAlias = tuple[*RecordArgs, object, object]
+SerializedArgs: TypeAlias = tuple[
+    str, object, object, int | None, int | None, Headers | None, OnDelivery | None, object, object
+]
 """The arguments of an append as the user gave them, and what the serializers made of key and value."""
 
 class RecordArguments:
