@@ -1,4 +1,4 @@
-"""Operations of people on an outbox, beside its relay: look, let refused rows be sent, or drop them."""
+"""Commands on an outbox beside its relay: look, let refused rows be sent, or drop them."""
 
 from __future__ import annotations
 

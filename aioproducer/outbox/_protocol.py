@@ -152,7 +152,7 @@ class RowsRefusedError(KafkaError):
 
 
 class Policy(NamedTuple):
-    """Treatment of a row that is refused for good."""
+    """Choices for a row that is refused for good."""
 
     parks: bool = False
     parks_key: bool = False
@@ -203,7 +203,7 @@ def _foreign(state: State, what: str) -> ForeignPositionError:
 
 
 class Session:
-    """Work of one relay from the rise of its epoch until an error; any error ends it.
+    """Work of one relay, from the rise of its epoch until an error; any error ends it.
 
     Args:
         state: that of the rise (S1).
