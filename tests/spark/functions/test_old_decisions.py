@@ -6,7 +6,6 @@ import json
 import zlib
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 from aioproducer._admin.cluster_requests import ClusterRequests
@@ -22,20 +21,22 @@ from tests.spark.functions.test_write import expected, numbers
 TASKS = 2
 
 
-@pytest.mark.parametrize("batch", [0, 1], ids=["even", "odd"])
-def test_decision_of_format_1_is_taken_over(spark: SparkSession, topics: Topics, batch: int) -> None:
-    """Its run is done; the next one is written. Its ids have the parity of the batch."""
+def test_decision_of_format_1_is_taken_over(spark: SparkSession, topics: Topics) -> None:
+    """Its run is done; the next one is written."""
     topic = topics.create_own()
     once = {**topics.options(topic), "exactlyOnce": "true", "sinkId": topic}
-    leave_decision_of_format_1(SinkOptions.parse(once), "run monday", batch)
+    leave_decision_of_format_1(SinkOptions.parse(once), "run monday", batch=1)
     for run in ("monday", "tuesday"):
         writer = numbers(spark, 10, TASKS).write.format("aioproducer").mode("append").options(**once)
         writer.option("runId", run).save()
     assert topics.values(topic) == sorted([*expected(10), *(f"old {task}" for task in range(TASKS))])
 
 
-def leave_decision_of_format_1(options: SinkOptions, query: str, batch: int) -> None:
-    """Do as that version up to the decision: each task has one row, and its transaction is prepared."""
+def leave_decision_of_format_1(options: SinkOptions, query: str, *, batch: int) -> None:
+    """Do as that version up to the decision: each task has one row, and its transaction is prepared.
+
+    Its ids have the parity of the batch.
+    """
     assert options.sink_id is not None
     tasks = []
     for task in range(TASKS):
