@@ -107,7 +107,7 @@ class SqlStore:
         self.owner = owner
         self._lease_ms = round(lease_s * 1000)
         self._limits = limits
-        self.rows_parked = 0
+        self.rows_parked: int = 0
         self.calls: set[asyncio.Future[Any]] = set()
         self._connection: AsyncConnection | None = None
         self._turn = asyncio.Lock()  # of the connection: the next batch is claimed while one is committed

@@ -252,7 +252,8 @@ def with_sink(
         async with _connected(options, is_patient=is_patient) as requests:
             if finds_topic:
                 await _find_topic_of_rows(requests, options)
-            await _find_topic(requests, topic, "decisionTopic" if options.decision_topic else "topic")
+            if not finds_topic or options.topic != topic:
+                await _find_topic(requests, topic, "decisionTopic" if options.decision_topic else "topic")
             cluster = SinkCluster(
                 requests,
                 ids,

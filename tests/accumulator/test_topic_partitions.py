@@ -96,12 +96,16 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
 
     follow(partitions, Cluster(nodes=known.nodes, topics=MappingProxyType({})))
     assert (first.leader_id, set(partitions.leaders)) == (None, set())
-    # records wait for metadata
     assert (partitions.topics["t"].view, partitions.topics["t"].blocked_count) == (None, 1)
+    assert partitions.topics["t"].waits_for_metadata_alone
+    partitions.topics["t"].block()  # a record is having its partition chosen
+    assert not partitions.topics["t"].waits_for_metadata_alone
+    partitions.topics["t"].unblock()
     follow(partitions, known)
 
     assert (partitions.find(TopicPartition("t", 0)), first.leader_id) == (first, 1)
     assert (partitions.topics["t"].view, partitions.topics["t"].blocked_count) == (known.topics["t"], 0)
+    assert not partitions.topics["t"].waits_for_metadata_alone
     assert moves.renewed == []
 
 

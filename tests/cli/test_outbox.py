@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from aioproducer.outbox import Outbox
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import arrival, ended, refused, run, started
+from tests.cli.commands import ended, refused, run, started
+from tests.outbox.test_relay import until
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +29,13 @@ async def write(url: str, *topics: str) -> None:
 
 async def test_outbox_is_created_relayed_and_looked_after(url: str, tmp_path: Path) -> None:
     properties = tmp_path / "client.properties"
-    properties.write_text("max.block.ms=300\n", "utf-8")
+    properties.write_text("max.block.ms=2000\n", "utf-8")
     created = await run("outbox", "create", url)
     await write(url, "missing", "orders")
     async with FakeCluster(nodes=1, topics={"orders": 1}, auto_create_topics=False) as cluster:
         options = ["-b", cluster.bootstrap_servers, "--config", str(properties), "--on-refused", "park"]
         async with started("outbox", "relay", url, *options) as relay:
-            await arrival(cluster, 1, "orders")
+            await until(lambda: bool(cluster.records("orders", 0)))
             while json.loads((await run("outbox", "status", url, "--json")).output)["rows_waiting"]:
                 pass
             relay.terminate()

@@ -28,6 +28,7 @@ MATRIX = [
     for point in points(writes)
 ]
 IN_THE_GATE = [
+    *(Cell(1, point=point, how="stream") for point in ("decision 1", "round.half 1", "round 1")),
     Cell(2, 1, "one", "after 1"),
     Cell(2, 2, "one", "round.half 2"),
     Cell(2, 2, "each", "after 2"),
@@ -48,7 +49,7 @@ def matrix(kafka: KafkaCluster, tmp_path: Path, record_property: Callable[[str, 
 
 
 def killed_and_run_again(matrix: Matrix, cells: Sequence[Cell]) -> Said:
-    """Return what the first run said; the second must say nothing, and each row be there once."""
+    """Return what the first run said; the second, with other tasks, says nothing, and each row is there once."""
     matrix.create_topics(cells)
     with matrix.program(cells) as program:
         first = matrix.said(program)
@@ -59,7 +60,7 @@ def killed_and_run_again(matrix: Matrix, cells: Sequence[Cell]) -> Said:
 
 @GATE
 def test_each_write_is_once_over_a_kill(matrix: Matrix) -> None:
-    """Two writes under one sinkId, and under one each; and one that the function tries again."""
+    """One of a stream; two under one sinkId, and under one each; and one that the function tries again."""
     assert set(killed_and_run_again(matrix, IN_THE_GATE).values()) == {None}
 
 

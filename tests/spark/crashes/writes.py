@@ -93,7 +93,8 @@ class Query:
     folder: Path
     servers: str
 
-    def start(self, spark: SparkSession) -> "StreamingQuery | Jobs":
+    def start(self, spark: SparkSession, tasks: int) -> "StreamingQuery | Jobs":
+        """Start the query, with so many tasks in each write of a stream of numbers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.cell.how == "jobs":
             return Jobs(spark, self)
@@ -102,7 +103,7 @@ class Query:
             rows = files.parquet(str(self.folder / "rows")).repartition(2)
         else:
             source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=ROWS, startTimestamp=0)
-            rows = source.option("numPartitions", 2).load()
+            rows = source.option("numPartitions", tasks).load()
         if self.cell.how in {"stream", "files"}:
             writer = self.rows(rows, 0).writeStream.format(NAME).options(**self.options(0, self.points(0)))
         else:
@@ -267,7 +268,7 @@ def main(folder: Path, cells: Sequence[Cell], servers: str) -> None:
     queries = [Query(cell, folder / cell.name, servers) for cell in cells]
     running: dict[Query, StreamingQuery | Jobs] = {}
     for first in range(0, len(queries), AT_ONCE):
-        some = {query: query.start(spark) for query in queries[first : first + AT_ONCE]}
+        some = {query: query.start(spark, 2 if is_first_run else 3) for query in queries[first : first + AT_ONCE]}
         wait_for(some, may_stand=is_first_run)
         running |= some
     print("done", flush=True)
