@@ -217,6 +217,12 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session(python=False)
+def outbox(session: nox.Session) -> None:
+    """Kill relays of an outbox at each step, and what they use: `-- --database sqlite --kafka 3.9.1`."""
+    run_beside_tests(session, "tests.programs.outbox", *session.posargs)
+
+
+@nox.session(python=False)
 def rotation(session: nox.Session) -> None:
     """Let sessions end and secrets change under load on real brokers: `nox -s rotation [-- --kafka 4.4.0]`."""
     run_beside_tests(session, "tests.programs.rotation", *session.posargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
     from aioproducer.errors import KafkaError
     from aioproducer.records import TopicPartition
 
@@ -25,7 +25,7 @@ class ProducerEvents(Protocol):
     def memory_returned(self) -> None:
         """Memory came back while records wait for some; may be called while a transport releases a buffer."""
 
-    def batch_opened(self, queue: PartitionQueue) -> None:
+    def batch_opened(self, partition: Partition) -> None:
         """A batch was opened; reported in transactions only."""
 
     def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
@@ -34,7 +34,7 @@ class ProducerEvents(Protocol):
     def unknown_partition(self, topic: str) -> None:
         """A record was refused for a partition that metadata does not name."""
 
-    def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
+    def topic_recreated(self, partition: Partition, *, exists: bool) -> None:
         """The topic of a partition was deleted and created again, with or without this partition."""
 
     def records_failed(self, error: KafkaError) -> None:
@@ -43,7 +43,7 @@ class ProducerEvents(Protocol):
     def abandoned_batch_ended(self) -> None:
         """A batch whose caller had given up was answered, or its connection was lost."""
 
-    def log_lost(self, queue: PartitionQueue) -> None:
+    def log_lost(self, partition: Partition) -> None:
         """The log of a partition no longer has what was acknowledged: usually its topic was created again."""
 
     def failed_for_good(self, error: KafkaError) -> None:

@@ -22,9 +22,9 @@ from aioproducer.explanation import Explanation
 from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._producer.metric_windows import MetricWindows
     from aioproducer._producer.metrics_push import MetricsPush
@@ -359,16 +359,16 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def unknown_partition(self, topic: str) -> None:
         self.metadata_waits.ask_for_partitions(topic)
 
-    def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
-        self.settlement.topic_recreated(queue, exists=exists)
+    def topic_recreated(self, partition: Partition, *, exists: bool) -> None:
+        self.settlement.topic_recreated(partition, exists=exists)
 
     def failed_for_good(self, error: KafkaError) -> None:
         self.fail(fatal_error(error, self._config.transactional_id))
         self._supervisor.abandon()  # `fail` does not end the tasks: it also runs when one of them has died
 
-    def batch_opened(self, queue: PartitionQueue) -> None:
+    def batch_opened(self, partition: Partition) -> None:
         if self.transactions is not None:
-            self.transactions.batch_opened(queue)
+            self.transactions.batch_opened(partition)
 
     def records_failed(self, error: KafkaError) -> None:
         if self.transactions is not None:
@@ -378,9 +378,9 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         if self.transactions is not None:
             self.transactions.completer.batch_resolved()
 
-    def log_lost(self, queue: PartitionQueue) -> None:
+    def log_lost(self, partition: Partition) -> None:
         if self.transactions is not None:
-            self.transactions.log_lost(queue)
+            self.transactions.log_lost(partition)
 
     def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
         self._closed_bytes += max(size, SMALLEST_CHUNK)
@@ -397,8 +397,8 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def node_tried_again(self) -> None:
         self.metadata.node_tried_again()
 
-    def _cluster_changed(self, cluster: Cluster) -> None:
-        usable = self.accumulator.update_cluster(cluster)
+    def _cluster_changed(self, cluster: Cluster, changed: Collection[str]) -> None:
+        usable = self.accumulator.update_cluster(cluster, changed)
         for topic in usable:
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()

@@ -5,12 +5,12 @@ from types import MappingProxyType
 
 import pytest
 
+from aioproducer._accumulator.partition import Partition
 from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
-from aioproducer._native.append import OpenPartition
 from aioproducer._native.delivery import Delivery
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster
-from tests.fakes.core_parts import CoreParts, cluster_of, in_use
+from tests.fakes.core_parts import CoreParts, cluster_of, follow, in_use
 
 RACKS = {1: "a", 2: "b", 3: "a"}
 
@@ -29,12 +29,12 @@ def chosen(partitions: TopicPartitions, times: int = 200) -> Counter[int]:
     return Counter(partitions.choose(partitions.topics["t"], 0.0) for _ in range(times))
 
 
-def has_no_waiters(slot: OpenPartition) -> bool:
-    return not slot.waiting_count
+def has_no_waiters(partition: Partition) -> bool:
+    return not partition.waiting_count
 
 
 def candidates(partitions: TopicPartitions) -> set[int]:
-    return {slot.partition for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)}
+    return {partition.number for partition in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)}
 
 
 def partition_of(delivery: Delivery) -> int:
@@ -48,7 +48,7 @@ def partition_of(delivery: Delivery) -> int:
 @pytest.mark.parametrize("is_adaptive", [True, False])
 def test_leaders_in_the_rack_share_the_records(*, is_adaptive: bool) -> None:
     partitions = in_rack("a", is_adaptive=is_adaptive)
-    partitions.update(cluster_of((1, 2, 3, -1, 2, 1), racks=RACKS))
+    follow(partitions, cluster_of((1, 2, 3, -1, 2, 1), racks=RACKS))
 
     counts = chosen(partitions, 300)
 
@@ -61,7 +61,7 @@ def test_leaders_in_the_rack_share_the_records(*, is_adaptive: bool) -> None:
 def test_all_leaders_are_preferred_when_none_is_in_the_rack(racks: dict[int, str]) -> None:
     """Node 9 is in the rack but leads nothing; names of racks are compared exactly."""
     partitions = in_rack("a")
-    partitions.update(cluster_of((1, 2, -1), racks=racks))
+    follow(partitions, cluster_of((1, 2, -1), racks=racks))
 
     assert set(chosen(partitions)) == {0, 1}
     assert candidates(partitions) == {0, 1}
@@ -71,7 +71,7 @@ def test_rack_is_left_while_it_has_no_leader_and_then_used_again() -> None:
     partitions = in_rack("b")
     found = []
     for epoch, leaders in enumerate([(1, 2, 3), (1, -1, 3), (-1, -1, -1), (1, 2, 3), (2, 1, 3)]):
-        partitions.update(cluster_of(leaders, epoch=epoch, racks=RACKS))
+        follow(partitions, cluster_of(leaders, epoch=epoch, racks=RACKS))
         found.append(set(chosen(partitions)))
 
     assert found == [{1}, {0, 2}, {0, 1, 2}, {1}, {0}]
@@ -81,21 +81,21 @@ def test_broker_that_moves_to_another_rack_is_followed() -> None:
     """No leader changes, so the topic is not followed again."""
     partitions = in_rack("b")
     before = cluster_of((1, 2, 3), racks=RACKS)
-    partitions.update(before)
+    follow(partitions, before)
     assert set(chosen(partitions)) == {1}
 
     nodes = cluster_of((), racks={3: "b"}).nodes
-    partitions.update(Cluster(nodes=MappingProxyType(dict(nodes)), topics=before.topics))
+    follow(partitions, Cluster(nodes=MappingProxyType(dict(nodes)), topics=before.topics))
 
     assert set(chosen(partitions)) == {2}
 
 
 def test_shorter_queue_is_preferred_within_the_rack_alone() -> None:
     partitions = in_rack("a")
-    partitions.update(cluster_of((1, 2, 3), racks=RACKS))
+    follow(partitions, cluster_of((1, 2, 3), racks=RACKS))
     core = CoreParts(leaders=(1,))
     core.send(bytes(100))
-    queue = partitions.slot(partitions.topics["t"], 0).queue
+    queue = partitions.use(partitions.topics["t"], 0)
     queue.queued.extend(core.accumulator.unfinished()[0][1] * 3)
 
     counts = chosen(partitions, 400)
@@ -108,7 +108,7 @@ def test_sticky_partition_is_left_when_its_leader_changes_rack() -> None:
     core = CoreParts(leaders=(1, 2, 3), rack="b", racks=RACKS)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     assert partition_of(core.send(partition=None)) == 1
-    partitions.note_chosen(topic, partitions.slot(topic, 1))
+    partitions.note_chosen(topic, partitions.use(topic, 1))
 
     core.lead((2, 1, 3), epoch=1)
 

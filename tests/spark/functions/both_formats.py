@@ -24,7 +24,7 @@ COLUMNS = ("topic", "partition", "offset", "key", "value", "timestamp", "timesta
 
 def session(jars: str) -> SparkSession:
     settings = {**recommended_conf(), "spark.jars": jars, "spark.ui.enabled": "false", "spark.driver.memory": "1g"}
-    settings["spark.sql.shuffle.partitions"] = "2"
+    settings |= {"spark.sql.shuffle.partitions": "2", "spark.python.authenticate.socketTimeout": "120s"}
     made = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made
