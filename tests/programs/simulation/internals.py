@@ -14,12 +14,12 @@ from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._transactions.states import TransactionState
 from aioproducer.cluster import NO_EPOCH, Cluster
-from tests.programs.simulation.promise_watches import LingerWatch, OvertakingWatch, ReconnectWatch
+from tests.programs.simulation.invariant_checkers import LingerChecker, OvertakingChecker, ReconnectChecker
 
 _TICK_S = 0.001
 
 
-class Inside:
+class ProducerInternals:
     """The parts of a producer that runs."""
 
     def __init__(self, producer: Producer) -> None:
@@ -144,17 +144,17 @@ class Inside:
     def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
         """STUCK, LINGER, OVERTAKEN: the batch that has waited longest goes first, and none before it is due."""
         accumulator = self._parts().accumulator
-        linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
-        watch = ReadyWatch(accumulator, violated, linger)
+        linger = LingerChecker(accumulator.open_batches, violated, longest_value=longest_value)
+        checker = ReadyChecker(accumulator, violated, linger)
         parts = self._parts()
-        OvertakingWatch(parts.wait_queues, parts.open_batches, parts.pool, violated=violated)
-        accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see which partitions are taken
-        accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see which leave
+        OvertakingChecker(parts.wait_queues, parts.open_batches, parts.pool, violated=violated)
+        accumulator.drain = checker.drain  # type: ignore[method-assign]  # to see which partitions are taken
+        accumulator.ready.withdraw = checker.withdraw  # type: ignore[method-assign]  # to see which leave
 
     def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
         """PAUSE: from now on, nodes that fail are tried again after their pauses."""
         parts = self._parts()
-        ReconnectWatch(parts.client._pool, violated, parts.loop.time)  # noqa: SLF001  # as above
+        ReconnectChecker(parts.client._pool, violated, parts.loop.time)  # noqa: SLF001  # as above
 
     def describe(self) -> list[str]:
         """One line about each part, as a debugger shows it."""
@@ -222,11 +222,11 @@ def _check_parts(partition: Partition, violated: Callable[[str, str], None], pla
         violated("IN_FLIGHT", f"{place}: {partition.parts} parts of split batches are counted, there are {parts}")
 
 
-class ReadyWatch:
+class ReadyChecker:
     """Wraps a producer's queues of ready partitions, and sees which are taken, and in which order."""
 
     def __init__(
-        self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerWatch
+        self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerChecker
     ) -> None:
         self._linger = linger
         self._drain = accumulator.drain
@@ -292,7 +292,7 @@ def _moves(partition: Partition) -> bool:
 SLACK_S: Final = 0.02  # beside the pause: timers, and the pause after markers, which is a hundredth of a second at most
 
 
-class TransactionsInside(Inside):
+class TransactionInternals(ProducerInternals):
     """The parts of a transactional producer that runs."""
 
     def check_asking(self, violated: Callable[[str, str], None], *, longest_pause_s: float) -> None:
