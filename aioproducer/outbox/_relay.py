@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 POLL_S: Final = (0.02, 1.0)
 """Between looks for rows: at first after there were some, and at most."""
 BACKOFF_MS: Final = (100, 10_000)
+LISTEN_AGAIN_S: Final = 1.0
 REFRESH_S: Final = 3_600.0
 """A position and a transactional id that are not used expire after days."""
 _GROUP: Final = "aioproducer-metrics"
@@ -235,7 +236,8 @@ class Relay:
         """Send until an error, or until another relay takes over."""
         self._epoch = state.epoch
         trouble: str | None = None
-        tasks = [asyncio.create_task(self._send(state)), asyncio.create_task(self._keep_lease(state.epoch))]
+        works = (self._send(state), self._keep_lease(state.epoch), self._listen())
+        tasks = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -291,6 +293,14 @@ class Relay:
             await asyncio.sleep(self._lease_s / 3)
             await self._store.renew(epoch, self._trouble or None)
             self._waiting = await self._store.counted()
+
+    async def _listen(self) -> None:
+        """Look for rows when the database notifies; without it, looks are as far apart as `POLL_S` says."""
+        assert self._waker is not None
+        while True:
+            with suppress(Exception):  # of the database: `_send` meets it too, and says so
+                await self._store.listen(self._waker.wake)
+            await asyncio.sleep(LISTEN_AGAIN_S)
 
     def _note_sent(self, rows: int) -> None:
         self._rows_sent += rows

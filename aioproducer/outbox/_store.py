@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchTableError
 
 from aioproducer.outbox._errors import OutboxTableError, RelayFencedError
+from aioproducer.outbox._listen import listen
 from aioproducer.outbox._protocol import (
     Batch,
     Claimed,
@@ -354,6 +355,10 @@ class SqlStore:
             return frozenset((topic, key) for topic, key in await connection.execute(query))
 
     # What waits
+
+    async def listen(self, wake: Callable[[], object]) -> None:
+        """Call `wake` when there may be new rows, until the connection for it is lost; never ends without LISTEN."""
+        await listen(self._engine, self._tables.rows.name, wake)
 
     @uninterrupted
     async def counted(self) -> tuple[int, float | None]:
