@@ -68,6 +68,7 @@ _CHAPTERS: Final = {
         [
             *("Outbox", "Relay", "RelayStatistics", "OutboxError", "OutboxTableError", "NotInTransactionError"),
             *("InDoubtError", "ForeignPositionError", "RefusedRowError"),
+            *("Spool", "SpoolStatistics", "SpoolError", "SpoolFullError"),
         ],
     ),
     "With a schema registry: aioproducer.integrations.schema_registry": (
