@@ -48,7 +48,7 @@ _CHAPTERS: Final = {
     ),
     "OpenTelemetry: aioproducer.integrations.opentelemetry": (
         "aioproducer.integrations.opentelemetry",
-        ["OpenTelemetryInterceptor"],
+        ["OpenTelemetryInterceptor", "observe_relays"],
     ),
     "Prometheus: aioproducer.integrations.prometheus": ("aioproducer.integrations.prometheus", ["ProducerCollector"]),
     "In web services: aioproducer.integrations.asgi": (

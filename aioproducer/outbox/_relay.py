@@ -79,7 +79,7 @@ class Relay:
         self._policy = policy
         self._is_exact = is_exact
         self._lease_s = lease_s
-        self._events = event_log(f"outbox {name}")
+        self._events = event_log(self.label)
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
         self._failures = 0
         self._trouble = ""
@@ -124,6 +124,11 @@ class Relay:
 
     # What it does
 
+    @property
+    def label(self) -> str:
+        """The name of the relay in metrics, logs and pages: `outbox` and the table."""
+        return f"outbox {self._name}"
+
     def statistics(self) -> RelayStatistics:
         """Return a snapshot of counters and gauges."""
         rows, age = self._waiting if self._waiting is not None else (None, None)
@@ -160,7 +165,7 @@ class Relay:
     def metrics(self) -> list[Metric]:
         """Return the relay's metrics; `ProducerCollector(relay)` shows them to Prometheus."""
         found = self.statistics()
-        tags = {"client-id": f"outbox {self._name}"}
+        tags = {"client-id": self.label}
         values = {
             "outbox-rows-sent-total": found.rows_sent,
             "outbox-batches-sent-total": found.batches_sent,

@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
@@ -175,9 +176,13 @@ def _notify_of_inserts(rows: Table) -> None:
         f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}",
         f"CREATE TRIGGER {trigger} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
     ):
-        event.listen(rows, "after_create", DDL(statement).execute_if(dialect="postgresql"))
-    dropped = DDL(f"DROP FUNCTION IF EXISTS {function}()")
-    event.listen(rows, "after_drop", dropped.execute_if(dialect="postgresql"))
+        event.listen(rows, "after_create", _on_postgresql(statement))
+    event.listen(rows, "after_drop", _on_postgresql(f"DROP FUNCTION IF EXISTS {function}()"))
+
+
+def _on_postgresql(statement: str) -> ExecutableDDLElement:
+    made: ExecutableDDLElement = DDL(statement).execute_if(dialect="postgresql")  # type: ignore[no-untyped-call]  # of SQLAlchemy
+    return made
 
 
 def _record_columns() -> list[Column[object]]:
