@@ -87,7 +87,7 @@ class PsycopgAsyncConnection(Protocol):
         """Close it."""
 
 
-# Protocols alone: a type checker without SQLAlchemy, which is optional, would know a union with its classes only in part.
+# Protocols alone: without SQLAlchemy, which is optional, a type checker would know a union with its classes in part.
 AsyncTarget: TypeAlias = SqlAlchemyAsyncSession | AsyncpgConnection | PsycopgAsyncConnection
 SyncTarget: TypeAlias = SqlAlchemySession | DbApiConnection | DbApiCursor
 
