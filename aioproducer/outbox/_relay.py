@@ -140,27 +140,35 @@ class Relay:
             retries=self._retries,
             rows_waiting=rows,
             oldest_age_s=age,
-            trouble=self._trouble,
+            trouble=self._why_not_sent(),
         )
 
     def health(self) -> Health:
-        """Return whether rows are sent: this relay works or stands by, and met no error since."""
+        """Return whether rows are sent: this relay works or stands by, met no error since, and brokers answer it."""
         if self._task is None:
             return Health(
                 is_ready=False, reason="the relay is not started" if not self._is_begun else "the relay is closed"
             )
-        return Health(is_ready=not self._trouble, reason=self._trouble)
+        reason = self._why_not_sent()
+        return Health(is_ready=not reason, reason=reason)
 
     def explain(self) -> str:
         """Return in one line what the relay does, or why it does not."""
         if self._task is None:
             return self.health().reason
-        if self._trouble:
-            return f"nothing is sent: {self._trouble}"
+        if reason := self._why_not_sent():
+            return f"nothing is sent: {reason}"
         if self._epoch is None:
             return "another relay works; this one stands by"
         waiting = "" if self._waiting is None else f"; {self._waiting[0]:,} rows wait"
         return f"works: {self._rows_sent:,} rows sent{waiting}"
+
+    def _why_not_sent(self) -> str:
+        """Return the last error, or why the producer cannot send while it waits for brokers; empty without either."""
+        producer = self._kafka.producer
+        if self._trouble or self._epoch is None or producer is None:
+            return self._trouble
+        return producer.health().reason
 
     def metrics(self) -> list[Metric]:
         """Return the relay's metrics; `ProducerCollector(relay)` shows them to Prometheus."""
@@ -296,7 +304,7 @@ class Relay:
         """Renew the lease, and count the rows that wait, until the epoch is not the last one."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
-            await self._store.renew(epoch, self._trouble or None)
+            await self._store.renew(epoch, self._why_not_sent() or None)
             self._waiting = await self._store.counted()
 
     async def _listen(self) -> None:

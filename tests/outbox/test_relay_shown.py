@@ -29,7 +29,7 @@ async def kafka() -> AsyncIterator[FakeCluster]:
 
 async def test_relay_is_ready_until_its_table_is_gone(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
     async with relaying(outbox, engine, kafka) as relay, client_of(readiness(relay)) as client:
-        await until(lambda: relay.statistics().is_working)
+        await until(lambda: relay.statistics().is_working and relay.health().is_ready)
         good = await client.get("/")
         async with engine.begin() as connection:
             await connection.execute(text("DROP TABLE kafka_outbox"))
