@@ -175,6 +175,7 @@ async def test_full_spool_waits_until_there_is_room(path: Path, kafka: FakeClust
 
 def make_older(path: Path, seconds: int) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("BEGIN IMMEDIATE")  # waits for a relay that writes, where an UPDATE alone may fail at once
         change = "created_at = strftime('%Y-%m-%d %H:%M:%f', created_at, ?)"
         connection.execute(f"UPDATE kafka_outbox SET {change} WHERE id = 1", (f"-{seconds} seconds",))
 
