@@ -24,12 +24,15 @@ from aioproducer.outbox._store import Lease, SqlStore
 from aioproducer.outbox._wake import Waker, forget, watch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aioproducer.outbox._protocol import State
 
 POLL_S: Final = (0.02, 1.0)
 """Between looks for rows: at first after there were some, and at most."""
 BACKOFF_MS: Final = (100, 10_000)
 LISTEN_AGAIN_S: Final = 1.0
+CANCEL_AGAIN_S: Final = 1.0
 REFRESH_S: Final = 3_600.0
 """A position and a transactional id that are not used expire after days."""
 _GROUP: Final = "aioproducer-metrics"
@@ -193,7 +196,7 @@ class Relay:
 
     async def _run(self) -> None:
         try:
-            while True:
+            while self._task is not None:  # closed: a cancellation that was lost beside an error ends it here
                 await self._once()
         finally:
             await self._kafka.close()
@@ -261,9 +264,7 @@ class Relay:
             raise
         finally:
             self._epoch = None
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await _ended(tasks)
             await self._kafka.close()
             await self._store.close()
             with suppress(Exception):  # the lease ends by itself
@@ -319,6 +320,15 @@ class Relay:
         self._rows_sent += rows
         self._batches_sent += 1
         self._failures, self._trouble = 0, ""
+
+
+async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a driver that meets an error may lose a cancellation."""
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
 
 
 def _words(error: Exception) -> str:

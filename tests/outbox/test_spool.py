@@ -260,8 +260,8 @@ async def test_start_on_a_full_disk_is_told(small_disk: Path) -> None:
 async def test_file_that_another_process_locks_is_told(path: Path) -> None:
     async with Spool(path, NOWHERE, lock_timeout_s=0.05) as spool:
         await spool.enqueue("orders", b"0")
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+            await asyncio.to_thread(other.execute, "BEGIN IMMEDIATE")  # the relay's transactions end on this loop
             with pytest.raises(SpoolError, match="another process locks the file") as caught:
                 await spool.enqueue("orders", b"1")
             other.execute("ROLLBACK")
