@@ -245,7 +245,7 @@ def test_bad_option_of_a_relay_is_refused(options: dict[str, object], text: str,
         outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092", **options)  # type: ignore[arg-type]
 
 
-async def test_cancellation_that_a_driver_loses_does_not_keep_the_relay(  # noqa: PLR0917  # fixtures
+async def test_lost_cancellation_does_not_keep_the_relay(  # noqa: PLR0917  # fixtures
     engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As asyncpg's does where it meets the error of a lost connection."""

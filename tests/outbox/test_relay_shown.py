@@ -46,9 +46,7 @@ async def test_relay_is_ready_until_its_table_is_gone(engine: AsyncEngine, outbo
     assert closed.json()["producers"][0]["reason"] == "the relay is closed"
 
 
-async def test_application_starts_and_closes_a_relay_beside_its_producer(
-    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
-) -> None:
+async def test_application_starts_and_closes_a_relay(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
     await write(engine, outbox, ProducerRecord("orders", b"v"))
     producer, relay = Producer(kafka.bootstrap_servers), outbox.relay(engine, kafka.bootstrap_servers)
 
