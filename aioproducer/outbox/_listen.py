@@ -32,7 +32,7 @@ async def listen(engine: AsyncEngine, channel: str, wake: Callable[[], object]) 
 
 @asynccontextmanager
 async def _own_connection(engine: AsyncEngine) -> AsyncIterator[Any]:
-    """Return a connection of the driver, outside the pool, of which this would keep one for ever."""
+    """Return a connection of the driver, outside the pool, of which this would always keep one."""
     connection = await engine.connect()
     driver: Any = None
     try:

@@ -265,3 +265,24 @@ async def test_lost_cancellation_does_not_keep_the_relay(  # noqa: PLR0917  # fi
         await until(lambda: relay.statistics().rows_sent == 1)
 
     assert sent(kafka) == [b"v"]
+
+
+async def test_lost_cancellation_does_not_keep_close(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def open_(_store: SqlStore) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise ConnectionError("lost") from error
+
+    monkeypatch.setattr(SqlStore, "open", open_)
+    relay = await outbox.relay(engine, kafka.bootstrap_servers).start()
+    await asked.wait()
+
+    async with asyncio.timeout(60):
+        await relay.close()
+    assert relay.health().reason == "the relay is closed"

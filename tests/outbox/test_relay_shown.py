@@ -13,7 +13,7 @@ from aioproducer import Producer, ProducerRecord
 from aioproducer.integrations.asgi import inspector, lifespan, readiness
 from aioproducer.integrations.opentelemetry import observe_relays
 from aioproducer.integrations.prometheus import ProducerCollector
-from aioproducer.outbox import Outbox
+from aioproducer.outbox import Outbox, OutboxError
 from aioproducer.testing import FakeCluster
 from tests.fakes.asgi_server import client_of
 from tests.outbox.test_relay import relaying, until, write
@@ -55,6 +55,8 @@ async def test_application_starts_and_closes_a_relay(engine: AsyncEngine, outbox
 
     assert relay.health().reason == "the relay is closed"
     assert producer.explain().state == "closed"
+    with pytest.raises(OutboxError, match="is closed: make another one"):
+        await relay.start()
 
 
 async def test_inspector_shows_relays_beside_each_other(

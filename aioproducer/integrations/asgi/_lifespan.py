@@ -87,7 +87,8 @@ def lifespan(
 
 
 def _can_wait(producer: Starts | StartsAtOnce) -> TypeIs[Starts]:
-    return "wait" in inspect.signature(producer.start).parameters
+    parameters = inspect.signature(producer.start).parameters.values()
+    return any(each.name == "wait" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def _check(producers: tuple[object, ...], wait: object, then: object) -> None:

@@ -147,8 +147,8 @@ def secured(plan: Plan) -> Plan:
     A short-lived producer then makes several handshakes, so there are fewer: their process would only wait for its CPU.
     """
     rates = {"steady": 1.0, "short": 1 / 3}
-    workloads_of_it = [dataclasses.replace(each, rate=each.rate * rates[each.kind]) for each in plan.workloads]
-    return dataclasses.replace(plan, is_secured=True, workloads=workloads_of_it)
+    slower = [dataclasses.replace(each, rate=each.rate * rates[each.kind]) for each in plan.workloads]
+    return dataclasses.replace(plan, is_secured=True, workloads=slower)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
