@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import delete, func, select, tuple_
+from sqlalchemy import delete, func, select
 
 from aioproducer.outbox._calls import ended, uninterrupted
 from aioproducer.outbox._tables import Tables, current_ms, ms_of
@@ -41,17 +41,18 @@ class Upkeep:
         return number, None if age_ms is None else max(age_ms, 0) / 1000
 
     async def delete_sent(self, older_than_s: float) -> None:
-        """Delete rows that were sent longer ago, in small transactions, so that none of them holds others up."""
+        """Delete rows that were sent longer ago, in small transactions, so that none holds others up."""
         while await self._delete_some(older_than_s) == DELETED_AT_ONCE:
             pass
 
     @uninterrupted
     async def _delete_some(self, older_than_s: float) -> int:
+        """Delete the oldest rows, and those that were sent at the same time; returns how many were looked at."""
         sent = self._tables.sent
-        key = tuple_(sent.c.sent_at, sent.c.id)
+        is_old = ms_of(sent.c.sent_at) < current_ms() - round(older_than_s * 1000)
+        oldest = select(sent.c.sent_at, is_old).order_by(sent.c.sent_at, sent.c.id).limit(DELETED_AT_ONCE)
         async with self._engine.begin() as connection:
-            limit = current_ms() - round(older_than_s * 1000)
-            oldest = select(sent.c.sent_at, sent.c.id).order_by(sent.c.sent_at, sent.c.id).limit(DELETED_AT_ONCE)
-            some = oldest.subquery("oldest")  # MySQL knows no LIMIT in the subquery of IN
-            old = select(some.c.sent_at, some.c.id).where(ms_of(some.c.sent_at) < limit)
-            return (await connection.execute(delete(sent).where(key.in_(old)))).rowcount
+            old = [at for at, is_old in await connection.execute(oldest) if is_old]
+            if old:
+                await connection.execute(delete(sent).where(sent.c.sent_at <= old[-1]))
+        return len(old)
