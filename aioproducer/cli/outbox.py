@@ -6,8 +6,10 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 
 import anyio
 import typer
+from sqlalchemy import create_mock_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.schema import ExecutableDDLElement
 
 from aioproducer.cli.answering import Json, columns, say, say_json
 from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, file_properties, required_text
@@ -52,17 +54,38 @@ outbox: typer.Typer = typer.Typer(
 
 
 @outbox.command("create")
-def create(url: Url, table: TableName = "kafka_outbox", schema: Schema = None) -> None:
+def create(
+    url: Url,
+    table: TableName = "kafka_outbox",
+    schema: Schema = None,
+    is_printed: Annotated[
+        bool, typer.Option("--print", help="Show the statements for a migration, and run none of them.")
+    ] = False,
+) -> None:
     """Create the tables of an outbox; those that exist stay as they are.
 
     Exit code 0: they exist. 1: the database refused. 2: invalid usage.
     """
+    if is_printed:
+        _say_statements(url, table, schema)
+        return
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         await made.create(engine)
         say([f"outbox {made.name} exists"])
 
     _with_database(url, table, schema, run=run)
+
+
+def _say_statements(url: str, table: str, schema: str | None) -> None:
+    made, engine = _outbox_and_engine(url, table, schema)
+    found: list[str] = []
+
+    def note(statement: ExecutableDDLElement, *_: object, **__: object) -> None:
+        found.append(str(statement.compile(dialect=engine.dialect)).strip())
+
+    made.metadata.create_all(create_mock_engine(engine.url, note), checkfirst=False)
+    say(f"{statement};" for statement in found)
 
 
 @outbox.command("relay")
