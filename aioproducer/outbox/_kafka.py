@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._producer.producer import Producer
@@ -45,11 +46,25 @@ _OF_RECORDS: Final = (
 _OWN: Final = ("transactional_id", "key_serializer", "value_serializer")
 
 
-class _Part(NamedTuple):
-    """Rows of one topic that are sent by one call."""
+class _Columns(NamedTuple):
+    """Rows of one topic, column by column: as `StoredRow`."""
 
-    topic: str
-    rows: Sequence[StoredRow]
+    ids: Sequence[int]
+    topics: Sequence[str]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[str | None]
+    partitions: Sequence[int | None]
+    timestamps: Sequence[int]
+
+    def part(self, begin: int, end: int) -> _Columns:
+        return self if end - begin == len(self.ids) else _Columns._make(column[begin:end] for column in self)
+
+
+class _Part(NamedTuple):
+    """Rows that are sent by one call: of one topic, and of one value of the column `partition`."""
+
+    rows: _Columns
     headers: Sequence[Headers | None] | None
 
 
@@ -143,74 +158,81 @@ class ProducerLog:
 
     async def _parts(self, rows: Sequence[StoredRow]) -> list[_Part]:
         """Divide rows by topic, and look each topic up before a transaction is open; raises what is refused."""
-        by_topic: dict[str, Sequence[StoredRow]] = dict.fromkeys({row.topic for row in rows}, rows)
-        if len(by_topic) > 1:
-            by_topic = {topic: [row for row in rows if row.topic == topic] for topic in by_topic}
         parts: list[_Part] = []
         refused: dict[int, str] = {}
-        for topic, of_topic in by_topic.items():
+        for topic, columns in _by_topic(rows).items():
             error = await self.fault_of_topic(topic)
             if error is not None:
-                refused |= dict.fromkeys((row.id for row in of_topic), error)
+                refused |= dict.fromkeys(columns.ids, error)
                 continue
-            headers, faults = _headers_of(of_topic)
+            headers, faults = _headers_of(columns)
             refused |= faults
-            parts.append(_Part(topic, of_topic, headers))
+            parts += _by_partition(columns, headers)
         if refused:
             raise RowsRefusedError(refused)
         return parts
 
 
-def _headers_of(rows: Sequence[StoredRow]) -> tuple[Sequence[Headers | None] | None, Mapping[int, str]]:
+def _by_topic(rows: Sequence[StoredRow]) -> dict[str, _Columns]:
+    if not rows:
+        return {}
+    columns = _Columns._make(zip(*rows, strict=True))
+    topics = dict.fromkeys(columns.topics)
+    if len(topics) == 1:
+        return dict.fromkeys(topics, columns)
+    return {topic: _Columns._make(zip(*(row for row in rows if row.topic == topic), strict=True)) for topic in topics}
+
+
+def _headers_of(columns: _Columns) -> tuple[Sequence[Headers | None] | None, Mapping[int, str]]:
     """Return the headers of rows, None if none has any, and what is wrong with some."""
-    if not any(row.headers for row in rows):
+    if not any(columns.headers):
         return None, {}
     headers: list[Headers | None] = []
     faults: dict[int, str] = {}
-    for row in rows:
+    for number, text in zip(columns.ids, columns.headers, strict=True):
         try:
-            headers.append(tuple(decode_headers(row.headers) or ()))
+            headers.append(tuple(decode_headers(text) or ()))
         except ValueError as error:
-            faults[row.id] = str(error)
+            faults[number] = str(error)
     return headers, faults
 
 
-async def _enqueue(to: SendMethods, parts: Iterable[_Part]) -> list[tuple[BulkDelivery, Sequence[StoredRow]]]:
-    """Enqueue rows; raises what is refused at once."""
-    sent: list[tuple[BulkDelivery, Sequence[StoredRow]]] = []
-    for part in parts:
-        for rows, partition, headers in _of_partitions(part):
-            check_partition(partition)
-            _ids, _topics, keys, values, _headers, _partitions, timestamps = zip(*rows, strict=True)
-            bulk = await to.send_many(
-                part.topic, values, keys=keys, partition=partition, timestamps=timestamps, record_headers=headers
-            )
-            sent.append((bulk, rows))
-    refused = {
-        rows[at].id: str(error) for bulk, rows in sent for at, error in bulk.refused.items() if _is_refusal(error)
-    }
+def _by_partition(columns: _Columns, headers: Sequence[Headers | None] | None) -> Iterable[_Part]:
+    """Divide rows where the column `partition` changes, so that the order of their ids stays."""
+    changes = []
+    if len(set(columns.partitions)) > 1:
+        pairs = enumerate(pairwise(columns.partitions), 1)
+        changes = [at for at, (before, after) in pairs if before != after]
+    for begin, end in pairwise([0, *changes, len(columns.ids)]):
+        yield _Part(columns.part(begin, end), None if headers is None else headers[begin:end])
+
+
+async def _enqueue(to: SendMethods, parts: Iterable[_Part]) -> list[tuple[BulkDelivery, Sequence[int]]]:
+    """Enqueue rows, and return the ids of each call; raises what is refused at once."""
+    sent: list[tuple[BulkDelivery, Sequence[int]]] = []
+    for rows, headers in parts:
+        partition = rows.partitions[0]
+        check_partition(partition)
+        bulk = await to.send_many(
+            rows.topics[0],
+            rows.values,
+            keys=rows.keys,
+            partition=partition,
+            timestamps=rows.timestamps,
+            record_headers=headers,
+        )
+        sent.append((bulk, rows.ids))
+    refused = {ids[at]: str(error) for bulk, ids in sent for at, error in bulk.refused.items() if _is_refusal(error)}
     if refused:
         raise RowsRefusedError(refused)
     return sent
 
 
-def _of_partitions(part: _Part) -> Iterable[tuple[Sequence[StoredRow], int | None, Sequence[Headers | None] | None]]:
-    """Divide rows where the column `partition` changes, so that the order of their ids stays."""
-    rows, headers, begin = part.rows, part.headers, 0
-    if len({row.partition for row in rows}) == 1:
-        yield rows, rows[0].partition, headers
-        return
-    for end in range(1, len(rows) + 1):
-        if end == len(rows) or rows[end].partition != rows[begin].partition:
-            yield rows[begin:end], rows[begin].partition, None if headers is None else headers[begin:end]
-            begin = end
-
-
-async def _errors(sent: Iterable[tuple[BulkDelivery, Sequence[StoredRow]]]) -> dict[int, Exception]:
+async def _errors(sent: Iterable[tuple[BulkDelivery, Sequence[int]]]) -> dict[int, Exception]:
     """Return what each row has failed with, by id."""
     errors: dict[int, Exception] = {}
-    for bulk, rows in sent:
-        errors |= {rows[at].id: error for at, error in (await bulk).errors.items()}
+    for bulk, ids in sent:
+        errors |= {ids[at]: error for at, error in (await bulk).errors.items()}
     return errors
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -39,6 +39,7 @@ from aioproducer.outbox._shards import add_hash, of_shard
 from aioproducer.outbox._tables import RECORD_COLUMNS, Tables, current_ms, current_time, ids_within, ms_of
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import Row as SqlRow
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 ROW_OVERHEAD: Final = 64
@@ -101,7 +102,7 @@ class SqlStore:
         self._columns = (
             tables.rows.c.id,
             *(tables.rows.c[name] for name in RECORD_COLUMNS[:-1]),
-            func.coalesce(tables.rows.c.timestamp, ms_of(tables.rows.c.created_at)).label("ms"),
+            func.coalesce(tables.rows.c.timestamp, ms_of(tables.rows.c.created_at)).label("timestamp"),
         )
 
     # The connection
@@ -182,11 +183,11 @@ class SqlStore:
         async with self._transaction(state) as connection:
             await self._remove(connection, confirmed)
             found = await connection.execute(self._waiting(state.claimed))
-            rows = [*map(StoredRow._make, found.all())]
+            rows = _stored(found.all())
             number, claimed = state.number, state.claimed
             if rows:
                 number += 1
-                claimed = (*claimed, Batch(number, runs_of([row.id for row in rows])))
+                claimed = (*claimed, Batch(number, runs_of([row[0] for row in rows])))
             if rows or confirmed:
                 await connection.execute(
                     self._note_claim, {"new_number": number, "new_claimed": encode_claimed(claimed)}
@@ -217,7 +218,7 @@ class SqlStore:
         async with self._transaction() as connection:
             for within in self._within([batch]):
                 query = select(*self._columns).where(within)
-                found += [StoredRow._make(row) for row in await connection.execute(query)]
+                found += _stored((await connection.execute(query)).all())
         return sorted(found, key=lambda row: row.id)
 
     @uninterrupted
@@ -263,3 +264,8 @@ class SqlStore:
                 moved = select(*(rows.c[name] for name in names), current_time()).where(within)
                 await connection.execute(insert(sent).from_select([*names, "sent_at"], moved))
             await connection.execute(delete(rows).where(within))
+
+
+def _stored(rows: Sequence[SqlRow[tuple[object, ...]]]) -> Sequence[StoredRow]:
+    """Return rows of the columns of a `StoredRow` as they are: they have its names, and a copy of each takes time."""
+    return cast("Sequence[StoredRow]", rows)
