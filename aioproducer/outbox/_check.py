@@ -1,4 +1,4 @@
-"""Whether a database can have an outbox: its kind, and the shape of the tables."""
+"""Checks whether a database can have an outbox: its kind, and the shape of the tables."""
 
 from __future__ import annotations
 

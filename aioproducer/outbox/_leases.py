@@ -1,6 +1,6 @@
-"""Who works on which shard: a row of the relay's table for each, so the number of rows is the number of shards.
+"""Leases of shards: a row of the relay's table for each, so the number of rows is the number of shards.
 
-Leases save work, and nothing depends on them: what a relay may do is decided by the epoch of the row.
+They save work, and nothing depends on them: what a relay may do is decided by the epoch of the row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lease(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who works on a shard, and who wants to."""
+    """The relay that works on a shard, and the one that wants to."""
 
     shard: int
     owner: str | None

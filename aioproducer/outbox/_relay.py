@@ -30,7 +30,7 @@ _GROUP: Final = "aioproducer-metrics"
 
 
 class Parts(NamedTuple):
-    """What a relay is made of, by `Outbox.relay`."""
+    """Parts that a relay is made of, by `Outbox.relay`."""
 
     leases: Leases
     upkeep: Upkeep

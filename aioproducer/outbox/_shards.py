@@ -1,4 +1,4 @@
-"""Which rows are whose, where an outbox is divided into shards: by a hash of the key, which the database computes.
+"""Shards of an outbox: rows are divided by a hash of the key, which the database computes.
 
 No column keeps it, so writers know nothing of shards, and their number may change.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Integer, Table, case, func
+from sqlalchemy import Integer, Table, case, func, literal_column
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
@@ -44,8 +44,9 @@ def _first_byte(element: first_byte, compiler: SQLCompiler, **_: object) -> str:
 
 def shard_of(rows: Table, shards: int) -> ColumnElement[int]:
     """Return the number of a row's shard; rows without a key are divided by their ids, which may be negative."""
-    by_id = func.abs(rows.c.id) % shards
-    by_key = first_byte(rows.c.key) % shards
+    number: ColumnElement[int] = literal_column(str(shards))  # no parameter, so that an index of the expression fits
+    by_id = func.abs(rows.c.id) % number
+    by_key = first_byte(rows.c.key) % number
     return case((rows.c.key.is_(None), by_id), else_=by_key)
 
 

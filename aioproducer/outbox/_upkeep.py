@@ -1,4 +1,4 @@
-"""What a relay does with the tables beside its protocol: count what waits, and delete what was kept for long enough."""
+"""Upkeep of the tables: counts of what waits, and the end of rows that were kept for long enough."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ REFRESH_S: Final = 3_600.0
 
 
 class Choices(NamedTuple):
-    """What a relay's user has chosen for each of its shards."""
+    """Choices of a relay's user for each shard."""
 
     policy: Policy
     is_exact: bool
@@ -38,7 +38,7 @@ class Choices(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """What a shard stands between."""
+    """The database and Kafka, as one shard uses them."""
 
     leases: Leases
     store: SqlStore
