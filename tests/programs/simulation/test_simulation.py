@@ -20,7 +20,7 @@ def test_no_invariant_is_broken(family: str, seed: int) -> None:
     assert found == [], Failure(family=family, seed=seed, violations=found).command
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2, 10))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_invariant_is_broken_by_more_seeds(family: str, seed: int) -> None:
