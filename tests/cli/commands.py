@@ -83,26 +83,26 @@ async def run(
 ) -> Ended:
     """Run the command to its end; in a fork if nothing depends on how its interpreter begins."""
     if not redirection and not environment:
-        return await run_in_a_fork(arguments, stdin)
+        return await asyncio.to_thread(run_in_a_fork, arguments, stdin)
     async with started(*arguments, redirection=redirection, environment=environment) as process:
         return await ended(process, stdin)
 
 
-async def run_in_a_fork(arguments: Sequence[str], stdin: bytes) -> Ended:
+def run_in_a_fork(arguments: Sequence[str], stdin: bytes) -> Ended:
     with TemporaryDirectory() as folder:
-        for name, text in (("in", stdin), ("out", b""), ("err", b"")):
-            Path(folder, name).write_bytes(text)
-        environment = {**os.environ, "NO_COLOR": "1"}
-        call = Call(arguments, environment, str(Path.cwd()), Path(folder))
-        process = FORKS.Process(target=run_command, args=(call,))
-        await asyncio.to_thread(process.start)
-        try:
-            await asyncio.to_thread(process.join, TIMEOUT_S)
-        finally:
-            process.kill()
-            process.join()
-        output, errors = (Path(folder, name).read_text("utf-8") for name in ("out", "err"))
+        return end_of(Call(arguments, {**os.environ, "NO_COLOR": "1"}, Path.cwd(), Path(folder)), stdin)
+
+
+def end_of(call: Call, stdin: bytes) -> Ended:
+    for name, text in (("in", stdin), ("out", b""), ("err", b"")):
+        (call.streams / name).write_bytes(text)
+    process = FORKS.Process(target=run_command, args=(call,))
+    process.start()
+    process.join(TIMEOUT_S)
+    process.kill()
+    process.join()
     assert process.exitcode is not None
+    output, errors = ((call.streams / name).read_text("utf-8") for name in ("out", "err"))
     return Ended.of(process.exitcode, output, errors)
 
 

@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
-    folder: str
+    folder: Path
     """In which it runs."""
 
     streams: Path
