@@ -158,7 +158,8 @@ class BatchSplitter:
 
     def _unpack(self, batch: ProducerBatch) -> bool:
         data = uncompressed(batch)
-        chunk = self._pool.lend_for_unpacking(len(data), batch.queue.leader_id)
+        leader = batch.queue.leader
+        chunk = self._pool.lend_for_unpacking(len(data), None if leader is None else leader.reserve)
         if chunk is None:
             return False
         chunk.fill(data)

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
+from aioproducer._accumulator.partition_queue import Node
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
 from aioproducer._native.append import OpenPartition, RecordAppender, TopicInfo
 from aioproducer.errors import KafkaError
@@ -29,7 +30,7 @@ QueueOwner = OpenPartition | TopicInfo  # a partition, or a topic for records th
 HELD_UP: Final = "held up"  # rival for all stalled partitions: none is lent a reserve, so one attempt answers for all
 
 
-Rival = int | TopicInfo | Literal["held up"] | None
+Rival = Node | TopicInfo | Literal["held up"] | None
 """Competitor for memory: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
 
@@ -235,4 +236,4 @@ def _rival_of(owner: QueueOwner) -> Rival:
     if isinstance(owner, TopicInfo):
         return owner
     queue = owner.queue
-    return HELD_UP if queue.is_stalled and queue.leader_id is not None else queue.leader_id
+    return HELD_UP if queue.is_stalled and queue.leader is not None else queue.leader

@@ -34,7 +34,13 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition_queue import BatchOptions, DeliveryDeadlines, PartitionQueue, RecordDeadline
+    from aioproducer._accumulator.partition_queue import (
+        BatchOptions,
+        DeliveryDeadlines,
+        Node,
+        PartitionQueue,
+        RecordDeadline,
+    )
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.topic_partitions import TopicPartitions
     from aioproducer._native.measures import Measures
@@ -103,7 +109,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._events = dependencies.events
         self._offer = offer
         # Batches that are not ready, by leader and linger: a topic with a longer linger of its own keeps it.
-        self._lingering: defaultdict[tuple[int | None, float], dict[PartitionQueue, None]] = defaultdict(dict)
+        self._lingering: defaultdict[tuple[Node | None, float], dict[PartitionQueue, None]] = defaultdict(dict)
         self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with the group it lingers with
         self.limits = BatchSizeLimits(settings.batch_size)
         self._records_closed = 0
@@ -265,7 +271,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0), self.measures.record_size)
         batch.builder = builder
         queue.next_order += ORDER_STEP
-        self._open[queue] = lingering = self._lingering[queue.leader_id, options.ready_age_s]
+        self._open[queue] = lingering = self._lingering[queue.leader, options.ready_age_s]
         lingering[queue] = None
         batch.generation = self._generations.enter()
         queue.open_batch, queue.slot.builder = batch, builder
@@ -275,8 +281,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
         """Borrow for a partition; a stalled one leaves its node's reserve to the node's other partitions."""
-        node_id = None if queue.is_stalled else queue.leader_id
-        return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
+        reserve = None if queue.is_stalled or queue.leader is None else queue.leader.reserve
+        return self._pool.try_lend(size, reserve, may_use_common=self.may_use_common)
 
     def close(self, queue: PartitionQueue) -> None:
         batch = queue.take_open()

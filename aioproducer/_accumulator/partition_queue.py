@@ -1,4 +1,4 @@
-"""Batches, those of one partition in order, the choice of the next one to send, and their deadlines.
+"""Batches, those of one partition in order, the choice of the next one to send, its node, and their deadlines.
 
     queued ──► on_wire        `queued` is sorted by the batches' order numbers; the open batch comes after all of them.
 
@@ -17,7 +17,7 @@ Source: the deque of RecordAccumulator's TopicInfo, and TransactionManager's in-
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from enum import Enum
 from functools import partial
@@ -25,6 +25,7 @@ from math import ceil, inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aioproducer._accumulator.buffer_pool import Account
 from aioproducer._accumulator.record_batch_header import (
     HEADER_SIZE,
     NO_IDENTITY,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from aioproducer._native.append import OpenPartition, RecordBatchBuilder
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._native.memory import Chunk
+    from aioproducer._network.node_connection import NodeConnection
     from aioproducer._protocol.compression import CompressionType
     from aioproducer._timing.timers import Timer, TimerHeap
     from aioproducer.records import TopicPartition
@@ -123,7 +125,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         "keeps_sequences",
         "last_error",
         "maybe_written",
-        "node_id",
+        "node",
         "not_before",
         "options",
         "order",
@@ -181,7 +183,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         self.not_before = 0.0
         self.sent_at = 0.0  # monotonic seconds of the last attempt
         self.connection = 0
-        self.node_id: int | None = None
+        self.node: Node | None = None
         self.is_ready = False
         self.is_sealed = False
         self.is_part = False  # of a batch that was taken apart: its chunk is others' too
@@ -296,6 +298,27 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
 _by_order = attrgetter("order")
 
 
+class Node:
+    """A broker: the partitions that are ready for it, its reserve of memory, and the connection to it.
+
+    There is one per broker id for as long as the producer lives: it stays when the broker moves to another address, and
+    while metadata lacks the broker.
+    """
+
+    __slots__ = ("connection", "id", "ready", "reserve", "wait")
+
+    connection: NodeConnection  # set before the node leads a partition; only the sender uses it
+
+    def __init__(self, node_id: int) -> None:
+        self.id = node_id
+        self.ready: OrderedDict[PartitionQueue, None] = OrderedDict()  # in the order in which they will be drained
+        self.reserve = Account()
+        self.wait: Timer | None = None  # of ready partitions that could not be drained; also when it has fired
+
+    def __repr__(self) -> str:
+        return f"<Node {self.id} ready={len(self.ready)}>"
+
+
 class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     """Open batch, queued batches and batches on the wire of one partition."""
 
@@ -304,7 +327,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         "identity",
         "is_offered",
         "last_size",
-        "leader_id",
+        "leader",
         "max_in_flight",
         "next_order",
         "on_wire",
@@ -321,7 +344,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         self.topic_partition = topic_partition
         self.identity = identity
         self.max_in_flight = max_in_flight
-        self.leader_id: int | None = None
+        self.leader: Node | None = None
         self.slot: OpenPartition
         self.open_batch: ProducerBatch | None = None
         self.queued: deque[ProducerBatch] = deque()
@@ -436,7 +459,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
     @property
     def is_moving(self) -> bool:
         """Whether it has closed batches, none of them stalled: they will soon give memory back."""
-        return bool(self.on_wire or self.queued) and not self.is_stalled and self.leader_id is not None
+        return bool(self.on_wire or self.queued) and not self.is_stalled and self.leader is not None
 
     @property
     def is_empty(self) -> bool:
@@ -449,7 +472,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
 
     def __repr__(self) -> str:
         return (
-            f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader_id} "
+            f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader!r} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"
         )
 

@@ -16,18 +16,21 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aioproducer._accumulator.nodes import Nodes
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
 from aioproducer._accumulator.partition_queue import BatchState, DeliveryDeadlines, PartitionQueue, ProducerBatch
-from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
+from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from aioproducer._accumulator.partition_queue import Node
+    from aioproducer._network.node_connection import NodeConnection
     from aioproducer.cluster import Cluster
 
 
 class ReadyNodes:
-    """Queues of ready partitions by node id, and the ready partitions that no node leads.
+    """Nodes with ready partitions, and the ready partitions that no node leads.
 
     A partition enters its leader's queue when its first batch becomes sendable, and leaves it from the front when it is
     drained. Partitions with nothing to send are never looked at, so ten thousand idle ones cost nothing; no partition
@@ -38,7 +41,7 @@ class ReadyNodes:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
+        self._seen: dict[Node, None] = {}  # every node that ever had a ready partition, in that order
         self.leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}  # by topic
 
     def offer(self, queue: PartitionQueue) -> None:
@@ -46,9 +49,9 @@ class ReadyNodes:
             self.add(queue)
             self._wake()
 
-    def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
+    def move(self, queue: PartitionQueue, leader: Node | None) -> None:
         self.withdraw(queue)
-        queue.leader_id = leader_id
+        queue.leader = leader
         queue.identity.require_confirmation()
         for batch in queue.queued:
             batch.not_before = 0.0
@@ -59,24 +62,21 @@ class ReadyNodes:
         if queue.is_offered:
             return
         queue.is_offered = True
-        if queue.leader_id is None:
+        if queue.leader is None:
             self.leaderless.setdefault(queue.topic_partition.topic, OrderedDict())[queue] = None
         else:
-            self._of(queue.leader_id)[queue] = None
+            self._seen[queue.leader] = None
+            queue.leader.ready[queue] = None
 
     def offer_first(self, queue: PartitionQueue) -> None:
         """Put a partition back at the front: the request had no room left for its batch."""
-        assert queue.leader_id is not None
+        assert queue.leader is not None
         queue.is_offered = True
-        ready = self._of(queue.leader_id)
-        ready[queue] = None
-        ready.move_to_end(queue, last=False)
+        queue.leader.ready[queue] = None
+        queue.leader.ready.move_to_end(queue, last=False)
 
-    def take_first(self, node_id: int) -> PartitionQueue | None:
-        ready = self._by_node.get(node_id)
-        if not ready:
-            return None
-        queue, _ = ready.popitem(last=False)
+    def take_first(self, node: Node) -> PartitionQueue:
+        queue, _ = node.ready.popitem(last=False)
         queue.is_offered = False
         return queue
 
@@ -84,30 +84,20 @@ class ReadyNodes:
         if not queue.is_offered:
             return
         queue.is_offered = False
-        if queue.leader_id is None:
+        if queue.leader is None:
             topic = queue.topic_partition.topic
             del self.leaderless[topic][queue]
             if not self.leaderless[topic]:
                 del self.leaderless[topic]
         else:
-            del self._by_node[queue.leader_id][queue]
-
-    def _of(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
-        ready = self._by_node.get(node_id)
-        if ready is None:
-            ready = self._by_node[node_id] = OrderedDict()
-        return ready
+            del queue.leader.ready[queue]
 
     @property
-    def node_ids(self) -> list[int]:
-        return [node_id for node_id, ready in self._by_node.items() if ready]
-
-    def count(self, node_id: int) -> int:
-        ready = self._by_node.get(node_id)
-        return len(ready) if ready else 0
+    def nodes(self) -> list[Node]:
+        return [node for node in self._seen if node.ready]
 
     def __repr__(self) -> str:
-        counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
+        counts = {node.id: len(node.ready) for node in self.nodes}
         return f"<ReadyNodes {counts} leaderless={sum(map(len, self.leaderless.values()))}>"
 
 
@@ -123,7 +113,7 @@ class RecordAccumulator:
         self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
         self.ready = ReadyNodes(dependencies.events.wake)
         self.offer = self.ready.offer
-        self._preferred = PreferredNodes(
+        self.nodes = Nodes(
             dependencies.timers,
             on_unavailable=self._node_unavailable,
             availability_timeout_s=settings.availability_timeout_s,
@@ -136,7 +126,7 @@ class RecordAccumulator:
             move=self._move,
             on_recreated=dependencies.events.topic_recreated,
             is_adaptive=settings.is_adaptive,
-            preferred=self._preferred,
+            nodes=self.nodes,
         )
         self.open_batches = OpenBatches(
             settings, dependencies, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
@@ -144,20 +134,25 @@ class RecordAccumulator:
 
     # Topics and leaders
 
-    def update_cluster(self, cluster: Cluster) -> list[str]:
-        """Follow new metadata; return the topics that became usable."""
+    def update_cluster(self, cluster: Cluster, connections: Mapping[int, NodeConnection]) -> list[str]:
+        """Follow new metadata; return the topics that became usable.
+
+        Args:
+            connections: of the nodes that it names, by id.
+        """
+        self.nodes.update(cluster, connections)
         fresh = self.partitions.update(cluster)
-        self._pool.set_nodes(self.partitions.leaders)
+        self._pool.divide_reserves(node.reserve for node in self.partitions.leaders)
         return fresh
 
-    def _move(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        before = queue.leader_id
-        self.ready.move(queue, leader_id)
-        if before is not None and not self.ready.count(before):  # no batch waits for this node any more
-            self._preferred.note_drained(before)
+    def _move(self, queue: PartitionQueue, leader: Node | None) -> None:
+        before = queue.leader
+        self.ready.move(queue, leader)
+        if before is not None and not before.ready:  # no batch waits for this node any more
+            self.nodes.note_drained(before)
 
-    def _node_unavailable(self, node_id: int) -> None:
-        self.partitions.leave_node(node_id)
+    def _node_unavailable(self, node: Node) -> None:
+        self.partitions.leave_node(node)
 
     # Becoming ready
 
@@ -182,34 +177,34 @@ class RecordAccumulator:
 
     # Draining
 
-    def note_waiting(self, node_id: int, now: float) -> None:
+    def note_waiting(self, node: Node, now: float) -> None:
         """Note that a node has ready partitions and takes no request now."""
-        self._preferred.note_waiting(node_id, now)
+        self.nodes.note_waiting(node, now)
 
-    def drain(self, node_id: int, connection: int, now: float) -> list[ProducerBatch]:
+    def drain(self, node: Node, connection: int, now: float) -> list[ProducerBatch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
             connection: the one to use, so that order across reconnects holds.
         """
-        if self._preferred.waits:
-            self._preferred.note_drained(node_id)
+        if node.wait is not None:
+            self.nodes.note_drained(node)
         drained: list[ProducerBatch] = []
         size = 0
         again: list[PartitionQueue] = []
-        for _ in range(self.ready.count(node_id)):
-            queue = self.ready.take_first(node_id)
+        for _ in range(len(node.ready)):
+            queue = self.ready.take_first(node)
             # A partition with nothing to send now is not put back, or the sender would spin. The end of its wait offers
             # it again: backoff timer, response, compressor. A new reason to wait must do the same.
-            batch = queue.next_to_send(connection, now) if queue is not None else None
-            if queue is None or batch is None or not self._try_seal(queue, batch):
+            batch = queue.next_to_send(connection, now)
+            if batch is None or not self._try_seal(queue, batch):
                 continue
             size += batch.wire_size
             if drained and size > self._settings.max_request_size:
                 self.ready.offer_first(queue)
                 break
             queue.put_on_wire(batch, connection)
-            batch.node_id, batch.sent_at = node_id, now
+            batch.node, batch.sent_at = node, now
             drained.append(batch)
             again.append(queue)
         for queue in again:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,9 +24,10 @@ from aioproducer.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from aioproducer._accumulator.nodes import Nodes
+    from aioproducer._accumulator.partition_queue import Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._timing.retry_backoff import RandomSource
-    from aioproducer._timing.timers import Timer, TimerHeap
     from aioproducer.cluster import Cluster, TopicView
 
 
@@ -54,7 +54,7 @@ class TopicPartitions:
         move: called with a partition and its new leader, or None, when that changes.
         on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
-        preferred: leaders of the partitions that are chosen.
+        nodes: the leaders, and which of them are preferred.
     """
 
     def __init__(  # noqa: PLR0913  # what it works with, by name
@@ -63,10 +63,10 @@ class TopicPartitions:
         *,
         max_in_flight: int,
         random: RandomSource,
-        move: Callable[[PartitionQueue, int | None], None],
+        move: Callable[[PartitionQueue, Node | None], None],
         on_recreated: TopicRecreated,
         is_adaptive: bool,
-        preferred: PreferredNodes,
+        nodes: Nodes,
     ) -> None:
         self.topics: dict[str, TopicInfo] = {}
         self._producer_identity = producer_identity
@@ -75,8 +75,8 @@ class TopicPartitions:
         self._move = move
         self._on_recreated = on_recreated
         self._is_adaptive = is_adaptive
-        self._preferred = preferred
-        self._led: dict[str, tuple[frozenset[int], array[int]]] = {}  # preferred nodes and what they lead, by topic
+        self._nodes = nodes
+        self._led: dict[str, tuple[frozenset[Node], array[int]]] = {}  # preferred nodes and what they lead, by topic
         self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
         self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
         self._views: dict[str, TopicView] = {}
@@ -84,7 +84,7 @@ class TopicPartitions:
         self._gone: dict[TopicPartition, OpenPartition] = {}  # kept for their identities, in case they come back
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
-        self._leading: dict[str, frozenset[int]] = {}  # nodes by topic, `NO_LEADER` among them
+        self._leading: dict[str, frozenset[Node]] = {}  # by topic
         self._last_chosen: dict[str, OpenPartition] = {}
         self._chosen_at: dict[str, float] = {}
 
@@ -98,7 +98,6 @@ class TopicPartitions:
         """
         is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
         self._cluster_id = cluster.cluster_id
-        self._preferred.update(cluster)
         for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
             self._forget_leaders(name)
         changed = self._changed(cluster)
@@ -113,8 +112,8 @@ class TopicPartitions:
         return fresh
 
     @property
-    def leaders(self) -> Collection[int]:
-        return {node_id for node_ids in self._leading.values() for node_id in node_ids if node_id != NO_LEADER}
+    def leaders(self) -> frozenset[Node]:
+        return frozenset().union(*self._leading.values())
 
     def _changed(self, cluster: Cluster) -> list[TopicView]:
         """Return the topics to follow again: all if the set of nodes has changed, since any node may be a leader."""
@@ -168,7 +167,7 @@ class TopicPartitions:
         if before == leaders:
             return
         self._leaders[topic.topic] = leaders
-        self._leading[topic.topic] = frozenset(leaders)
+        self._leading[topic.topic] = frozenset(map(self._nodes.of, set(leaders) - {NO_LEADER}))
         self._led.pop(topic.topic, None)
         for _, slot in sorted(self._slots[topic.topic].items()):
             self._follow_leader(slot)
@@ -216,16 +215,16 @@ class TopicPartitions:
 
     def _follow_leader(self, slot: OpenPartition) -> None:
         queue = slot.queue
-        leader_id = self._leader_of(queue.topic_partition.topic, slot.partition)
-        if queue.leader_id == leader_id:
+        leader = self._leader_of(queue.topic_partition.topic, slot.partition)
+        if queue.leader is leader:
             return
-        if leader_id is None or self._preferred.is_far(leader_id):
+        if leader is None or self._nodes.is_far(leader):
             self._leave(queue)
-        self._move(queue, leader_id)
+        self._move(queue, leader)
 
-    def _leader_of(self, topic: str, partition: int) -> int | None:
+    def _leader_of(self, topic: str, partition: int) -> Node | None:
         leader_id = self._leaders[topic][partition]
-        return None if leader_id == NO_LEADER else leader_id
+        return None if leader_id == NO_LEADER else self._nodes.of(leader_id)
 
     # Looking up
 
@@ -315,10 +314,10 @@ class TopicPartitions:
         if self._is_adaptive:
             self._leave(queue)
 
-    def leave_node(self, node_id: int) -> None:
+    def leave_node(self, node: Node) -> None:
         """Let keyless records choose again where they went to a node that does not take them."""
         for queue in self.queues():
-            if queue.leader_id == node_id:
+            if queue.leader is node:
                 self._leave(queue)
 
     def _leave(self, queue: PartitionQueue) -> None:
@@ -329,14 +328,14 @@ class TopicPartitions:
 
     def _eligible(self, topic: TopicInfo) -> Sequence[int]:
         """Return the partitions for keyless records: those of preferred leaders, or all if none is preferred."""
-        leading = self._leading[topic.topic] - {NO_LEADER}
-        nodes = self._preferred.of(leading)
+        leading = self._leading[topic.topic]
+        nodes = self._nodes.preferred(leading)
         if nodes == leading:
             return range(len(topic.slots))
         known = self._led.get(topic.topic)
         if known is None or known[0] != nodes:  # all partitions are looked at only when nodes or leaders change
-            leaders = enumerate(self._leaders[topic.topic])
-            known = nodes, array("i", [number for number, leader_id in leaders if leader_id in nodes])
+            leaders, ids = enumerate(self._leaders[topic.topic]), {node.id for node in nodes}
+            known = nodes, array("i", [number for number, leader_id in leaders if leader_id in ids])
             self._led[topic.topic] = known
         return known[1]
 
@@ -353,67 +352,6 @@ class TopicPartitions:
         led = Counter(chain(*self._leaders.values()))
         del led[NO_LEADER]
         return f"<TopicPartitions topics={len(self.topics)} leaders={dict(led)}>"
-
-
-class PreferredNodes:
-    """Nodes that keyless records go to: those that take batches, and of these the ones in the client's rack.
-
-    Source: NodeLatencyStats of RecordAccumulator (KIP-794), and BuiltInPartitioner (KIP-1123), in Apache Kafka. There a
-    node's time runs from its last drain, so that one that was idle is unavailable as soon as a batch waits for it; here
-    it runs from the first turn in which a batch waited.
-
-    Args:
-        on_unavailable: called with a node when it becomes unavailable.
-        availability_timeout_s: how long ready batches may wait for a node; 0: without end.
-        rack: the client's, if leaders in it are preferred.
-    """
-
-    def __init__(
-        self,
-        timers: TimerHeap,
-        *,
-        on_unavailable: Callable[[int], None],
-        availability_timeout_s: float = 0.0,
-        rack: str | None = None,
-    ) -> None:
-        self._timers = timers
-        self._on_unavailable = on_unavailable
-        self._timeout_s = availability_timeout_s
-        self._rack = rack
-        self._nearby: frozenset[int] = frozenset()
-        self.waits: dict[int, Timer] = {}  # by node with ready batches that could not be drained
-        self._unavailable: set[int] = set()
-
-    def update(self, cluster: Cluster) -> None:
-        if self._rack is not None:
-            self._nearby = frozenset(node.id for node in cluster.nodes.values() if node.rack == self._rack)
-
-    def note_waiting(self, node_id: int, now: float) -> None:
-        """Note that a node has ready batches and takes no request now."""
-        if self._timeout_s and node_id not in self.waits:
-            self.waits[node_id] = self._timers.schedule(now + self._timeout_s, partial(self._waits_too_long, node_id))
-
-    def note_drained(self, node_id: int) -> None:
-        """Note that a node takes batches, or that none waits for it any more."""
-        timer = self.waits.pop(node_id, None)
-        if timer is not None:
-            timer.cancel()
-            self._unavailable.discard(node_id)
-
-    def _waits_too_long(self, node_id: int, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        self._unavailable.add(node_id)
-        self._on_unavailable(node_id)
-
-    def of(self, leaders: frozenset[int]) -> frozenset[int]:
-        """Return the preferred ones of these nodes; all of them if none is preferred."""
-        if not self._nearby and not self._unavailable:
-            return leaders
-        available = leaders - self._unavailable or leaders
-        return available & self._nearby or available
-
-    def is_far(self, node_id: int) -> bool:
-        """Whether a node is outside the client's rack, while others are in it."""
-        return bool(self._nearby) and node_id not in self._nearby
 
 
 def _known_leaders(view: TopicView, cluster: Cluster) -> array[int]:

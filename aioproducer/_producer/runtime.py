@@ -72,7 +72,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.measures = records.accumulator.measures
         self.appender = records.appender
         self.completion = records.completion
-        self.client = path.client
+        self.client = parts.client
         self.metadata = path.metadata
         self.wait_queues = path.wait_queues
         self.settlement = path.settlement
@@ -320,7 +320,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         if not note and self.transactions is not None:
             note = self.transactions.state_checks.refusal
         now = self.loop.time()
-        reasons = WaitReasons(self.accumulator, self.identity, self.client, self.metadata, now)
+        reasons = WaitReasons(self.accumulator, self.identity, self.metadata, now)
         waiting = [*reasons.batches(topic), *reasons.records(self.wait_queues, topic)]
         waiting += [
             record.explained(now) for record in self.record_hooks.unfinished_records if topic in {None, record.topic}
@@ -398,7 +398,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.metadata.node_tried_again()
 
     def _cluster_changed(self, cluster: Cluster) -> None:
-        usable = self.accumulator.update_cluster(cluster)
+        usable = self.accumulator.update_cluster(cluster, self.client.nodes)
         for topic in usable:
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()

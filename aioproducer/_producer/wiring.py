@@ -99,6 +99,7 @@ class ProducerParts:
 
     records: AccumulatorParts
     path: SendPath
+    client: NetworkClient
     metadata_waits: MetadataWaits
     producer_ids: ProducerIdFetcher
     transactions: TransactionRunner | None  # None without a transactional id
@@ -113,9 +114,7 @@ def build_parts(dependencies: ProducerDependencies) -> ProducerParts:
     metadata = dependencies.classes.metadata(client, metadata_settings(config), random=dependencies.random, log=log)
     metadata_waits = MetadataWaits(metadata, dependencies.loop)
     backoff = retry_backoff(config, dependencies.random)
-    path = _send_path(
-        dependencies, records, metadata_waits=metadata_waits, client=client, metadata=metadata, backoff=backoff
-    )
+    path = _send_path(dependencies, records, metadata_waits=metadata_waits, metadata=metadata, backoff=backoff)
     producer_ids = ProducerIdFetcher(
         client,
         records.identity,
@@ -124,10 +123,11 @@ def build_parts(dependencies: ProducerDependencies) -> ProducerParts:
         on_refused=path.settlement.fail_unstamped,
         log=log,
     )
-    transactions = _transactions(dependencies, records, path, backoff=backoff)
+    transactions = _transactions(dependencies, records, path, client=client, backoff=backoff)
     return ProducerParts(
         records=records,
         path=path,
+        client=client,
         metadata_waits=metadata_waits,
         producer_ids=producer_ids,
         transactions=transactions,
@@ -198,7 +198,6 @@ def _send_path(
     records: AccumulatorParts,
     *,
     metadata_waits: MetadataWaits,
-    client: NetworkClient,
     metadata: MetadataRefresher,
     backoff: ExponentialBackoff,
 ) -> SendPath:
@@ -224,13 +223,11 @@ def _send_path(
             backoff=backoff,
             completion=records.completion,
             clock=dependencies.loop.time,
-            client=client,
             metadata=metadata,
             events=dependencies.events,
         ),
         identity=records.identity,
         timers=records.timers,
-        client=client,
         metadata=metadata,
     )
 
@@ -255,7 +252,12 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
 
 
 def _transactions(
-    dependencies: ProducerDependencies, records: AccumulatorParts, path: SendPath, *, backoff: ExponentialBackoff
+    dependencies: ProducerDependencies,
+    records: AccumulatorParts,
+    path: SendPath,
+    *,
+    client: NetworkClient,
+    backoff: ExponentialBackoff,
 ) -> TransactionRunner | None:
     if dependencies.config.transactional_id is None:
         return None
@@ -276,7 +278,7 @@ def _transactions(
         path.identity,
         records_of_transaction,
         backoff=backoff,
-        client=path.client,
+        client=client,
         metadata=path.metadata,
         loop=dependencies.loop,
         on_fatal=dependencies.events.failed_for_good,

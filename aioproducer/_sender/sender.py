@@ -32,18 +32,18 @@ from aioproducer._protocol.produce import (
 )
 from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
 from aioproducer._timing.timers import TICK_S, TimerHeap
-from aioproducer.cluster import Cluster, Node, PartitionView
+from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproducer._accumulator.partition_queue import ProducerBatch
+    from aioproducer._accumulator.partition_queue import Node, ProducerBatch
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queues import WaitQueues
+    from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.metadata_refresher import MetadataRefresher
-    from aioproducer._network.network_client import NetworkClient
     from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.settlement import Settlement
     from aioproducer.records import TopicPartition
@@ -68,7 +68,6 @@ class SendPath:
     settlement: Settlement
     identity: ProducerIdentity
     timers: TimerHeap
-    client: NetworkClient
     metadata: MetadataRefresher
 
 
@@ -98,7 +97,6 @@ class Sender:
         self._settlement = path.settlement
         self._identity = path.identity
         self._timers = path.timers
-        self._client = path.client
         self._metadata = path.metadata
         self._loop = loop
         self._replica_timeout_ms = request_timeout_ms * 2 // 3  # for replicas, so that the response comes in time
@@ -150,8 +148,8 @@ class Sender:
             self._ask_for_topics(now)
         if self._identity.is_missing:
             self._ask_producer_id()
-        for node_id in self._accumulator.ready.node_ids:
-            self._send_to(node_id, now)
+        for node in self._accumulator.ready.nodes:
+            self._send_to(node, now)
         if self._accumulator.unsealed:
             self._seal(now)
 
@@ -214,23 +212,23 @@ class Sender:
         for topic in self._wait_queues.unknown_topics:
             self._metadata.add_topic(topic, now)
 
-    def _send_to(self, node_id: int, now: float) -> None:
-        ready = self._accumulator.ready
-        while connection_id := self._client.ready_connection(node_id):
-            batches = self._accumulator.drain(node_id, connection_id, now)
+    def _send_to(self, node: Node, now: float) -> None:
+        while (connection := node.connection.ready_connection) is not None:
+            batches = self._accumulator.drain(node, connection.number, now)
             if not batches:
                 return
             transaction = None if self._transaction is None else self._transaction()
-            self._send(ProduceRequest(node_id, batches, self._metadata.cluster, transaction=transaction), now)
-            if not ready.count(node_id):
+            request = ProduceRequest(node, batches, self._metadata.cluster, transaction=transaction)
+            self._send(request, connection, now)
+            if not node.ready:
                 return
-        self._accumulator.note_waiting(node_id, now)
-        self._client.connect(node_id)
+        self._accumulator.note_waiting(node, now)
+        node.connection.connect()
 
-    def _send(self, request: ProduceRequest, now: float) -> None:
+    def _send(self, request: ProduceRequest, connection: BrokerConnection, now: float) -> None:
         acks = self._policy.acks
         try:
-            request.version = version = self._client.produce_version(request.node_id, request.highest_version)
+            request.version = version = connection.produce_version(request.highest_version)
             outgoing = OutgoingRequest(
                 api_key=PRODUCE.key,
                 version=version,
@@ -240,11 +238,11 @@ class Sender:
                 expects_response=acks != 0,
                 on_end=partial(self._ended, request),
             )
-            self._client.send(request.node_id, outgoing)
+            connection.send(outgoing)
             self._measure(request, now)
             for topic in request.topic_ids:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
-        except KafkaError as error:
+        except UnsupportedVersionError as error:
             self._not_sent(request, error)
 
     def _measure(self, request: ProduceRequest, now: float) -> None:
@@ -279,8 +277,8 @@ class Sender:
 
     def _seal(self, now: float) -> None:
         self._compressor.seal(self._accumulator.take_unsealed())
-        for node_id in self._accumulator.ready.node_ids:
-            self._send_to(node_id, now)
+        for node in self._accumulator.ready.nodes:
+            self._send_to(node, now)
 
     # Answers
 
@@ -309,9 +307,9 @@ class Sender:
         for batch in request.batches:
             partition_response = partition_responses.get(batch.queue.topic_partition)
             if partition_response is None or partition_response.base_offset < NO_OFFSET:
-                text = f"node {request.node_id} answered Produce without {batch.queue.topic_partition}"
+                text = f"node {request.node.id} answered Produce without {batch.queue.topic_partition}"
                 batch.last_error = ProtocolError(text)
-                self._client.disconnect(request.node_id, batch.last_error)
+                request.node.connection.disconnect(batch.last_error)
             elif partition_response.error_code:
                 batch.last_error = _error_of(batch, partition_response)
                 affects_connection = True
@@ -321,22 +319,21 @@ class Sender:
                     )
             self._settlement.apply(batch, self._settlement.outcome(batch, partition_response, self._policy), now)
         if affects_connection:
-            self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
+            request.node.connection.apply_throttle_and_versions(response, PRODUCE, now)
         if hints:  # in one call: there may be thousands
-            endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
-            self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
-        self._wake_if_held_back(request.node_id)
+            self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=response.nodes)
+        self._wake_if_held_back(request.node)
 
-    def _wake_if_held_back(self, node_id: int) -> None:
+    def _wake_if_held_back(self, node: Node) -> None:
         """Wake the sender after a request ended, if a batch waited for its place on the wire or for its memory."""
-        if self._accumulator.ready.count(node_id) or self._wait_queues.records or self._identity.is_missing:
+        if node.ready or self._wait_queues.records or self._identity.is_missing:
             self.wake()
 
     def _written(self, request: ProduceRequest) -> None:
         now = self._loop.time()
         for batch in request.batches:
             self._settlement.apply(batch, Complete(-1), now)
-        self._wake_if_held_back(request.node_id)
+        self._wake_if_held_back(request.node)
 
     def _lost(self, request: ProduceRequest, error: KafkaError) -> None:
         now = self._loop.time()
@@ -362,13 +359,13 @@ class ProduceRequest:
 
     def __init__(
         self,
-        node_id: int,
+        node: Node,
         batches: Sequence[ProducerBatch],
         cluster: Cluster,
         *,
         transaction: ProduceTransaction | None = None,
     ) -> None:
-        self.node_id = node_id
+        self.node = node
         self.batches = batches
         self._transaction = transaction
         self.version = 0  # version of request and response, set when the connection is known
@@ -398,7 +395,7 @@ class ProduceRequest:
         """Return the body in pieces, without a copy of the records."""
         transaction = self._transaction
         if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
-            text = f"node {self.node_id} speaks Produce up to {version}, and transactions of its cluster need 12"
+            text = f"node {self.node.id} speaks Produce up to {version}, and transactions of its cluster need 12"
             raise UnsupportedVersionError(text)
         transactional_id = None if transaction is None else transaction.transactional_id
         return encode_produce_request(

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._network.metadata_refresher import MetadataRefresher
-    from aioproducer._network.network_client import NetworkClient
     from aioproducer._protocol.produce import PartitionResponse
 
 
@@ -70,7 +69,6 @@ class Settlement:
         backoff: ExponentialBackoff,
         completion: Completion,
         clock: Callable[[], float],
-        client: NetworkClient,
         metadata: MetadataRefresher,
         events: ProducerEvents,
     ) -> None:
@@ -81,7 +79,6 @@ class Settlement:
         self._backoff = backoff
         self._completion = completion
         self._clock = clock
-        self._client = client
         self._metadata = metadata
         self._events = events
         self._soon = backoff.within(*SOON_MS)
@@ -164,7 +161,7 @@ class Settlement:
         backoff = self._soon if is_soon else self._backoff
         # The pause of soon retries grows with each of them; the ordinary pause grows with real failures only.
         failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
-        leader_moved = batch.queue.leader_id not in {None, batch.node_id}
+        leader_moved = batch.queue.leader not in {None, batch.node}
         # The pause spares a node in trouble. A new leader is not, nor a node that refused the consequence of a failure.
         pause_s = 0.0 if leader_moved or outcome.is_consequence else backoff.delay_s(failures - 1)
         self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
@@ -285,7 +282,7 @@ class Settlement:
 
         Records with a sooner deadline of their own fail too, apart from their batches.
         """
-        reasons = WaitReasons(self._accumulator, self._identity, self._client, self._metadata, now)
+        reasons = WaitReasons(self._accumulator, self._identity, self._metadata, now)
         for batch in overdue:
             self._note_overdue(batch)
             timeout = f"delivery_timeout_ms={round(batch.options.delivery_timeout_s * 1000)}"
@@ -324,8 +321,8 @@ class Settlement:
             batch.last_error = batch.last_error or self._identity.last_error
         if batch.state is BatchState.ON_WIRE:
             return
-        node_id = batch.queue.leader_id
-        error = self._metadata.last_error if node_id is None else self._client.last_error(node_id)
+        leader = batch.queue.leader
+        error = self._metadata.last_error if leader is None else leader.connection.trouble
         if is_refusal(error) or may_pass(error):
             batch.last_error = error
 

@@ -90,7 +90,7 @@ def wait(core: CoreParts, *, topic: str = "t", deadline_s: float = 2.0) -> Waiti
 
 
 def fill(core: CoreParts) -> None:
-    while core.pool.try_lend(1, None) is not None or core.pool.try_lend(1, 1) is not None:
+    while core.pool.try_lend(1, None) is not None or core.pool.try_lend(1, core.node(1).reserve) is not None:
         pass
 
 

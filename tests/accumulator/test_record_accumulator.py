@@ -103,7 +103,7 @@ def test_drained_batch_knows_where_it_went() -> None:
 
     [batch] = core.drain(node_id=1, connection=9)
 
-    assert (batch.node_id, batch.connection, batch.state, batch.attempts) == (1, 9, BatchState.ON_WIRE, 1)
+    assert (batch.node, batch.connection, batch.state, batch.attempts) == (core.node(1), 9, BatchState.ON_WIRE, 1)
 
 
 def test_open_batch_is_closed_when_it_is_drained() -> None:
@@ -125,9 +125,9 @@ def test_partition_is_offered_only_by_its_own_events() -> None:
     core = CoreParts(leaders=(1,) * 10_000)
     close_one(core, 7)
 
-    assert core.accumulator.ready.count(1) == 1
+    assert len(core.node(1).ready) == 1
     assert partitions(core.drain()) == [7]
-    assert core.accumulator.ready.count(1) == 0
+    assert len(core.node(1).ready) == 0
 
 
 # Leaders
@@ -180,12 +180,12 @@ def test_new_leader_waits_for_batches_in_flight_to_the_old() -> None:
 
 def test_reserves_follow_the_leaders() -> None:
     core = CoreParts(leaders=(1, 2), memory=64 * 1024)
-    core.pool.try_lend(48 * 1024, 2)
-    assert core.pool.try_lend(16 * 1024, 2) is None
+    core.pool.try_lend(48 * 1024, core.node(2).reserve)
+    assert core.pool.try_lend(16 * 1024, core.node(2).reserve) is None
 
     core.lead((2, 2), epoch=1)
 
-    assert core.pool.try_lend(16 * 1024, 2) is not None
+    assert core.pool.try_lend(16 * 1024, core.node(2).reserve) is not None
 
 
 # Coming back
@@ -352,7 +352,7 @@ def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None
     core = day.core
     assert (core.pool.lent_bytes, core.generations.unfinished, core.wait_queues.records, core.failed) == (0, 0, 0, [])
     left = [batch for _, batches in core.accumulator.unfinished() for batch in batches]
-    assert (left, core.accumulator.ready.node_ids) == ([], [])
+    assert (left, core.accumulator.ready.nodes) == ([], [])
     assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
 
 

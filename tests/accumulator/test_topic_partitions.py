@@ -13,7 +13,7 @@ from aioproducer._native.delivery import Delivery
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
-from tests.fakes.core_parts import CoreParts, Moves, cluster_of, in_use, use_all
+from tests.fakes.core_parts import CoreParts, Moves, cluster_of, in_use, leader_id, use_all
 
 
 def following(*arguments: object, **options: object) -> tuple[TopicPartitions, Moves]:
@@ -56,11 +56,11 @@ def test_leader_is_set_when_it_changes_and_only_then() -> None:
 
 def test_leaders_are_the_nodes_that_lead_something() -> None:
     partitions, _ = following((0, 0, 2))
-    assert set(partitions.leaders) == {0, 2}
+    assert {node.id for node in partitions.leaders} == {0, 2}
 
     partitions.update(cluster_of((0, 0, 0), epoch=1))
 
-    assert set(partitions.leaders) == {0}
+    assert {node.id for node in partitions.leaders} == {0}
 
 
 def test_leader_that_left_the_cluster_counts_as_none() -> None:
@@ -83,7 +83,7 @@ def test_partitions_that_join_keep_those_that_were_there() -> None:
     use_all(partitions)
 
     assert partitions.queue(TopicPartition("t", 0)) is first
-    assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 1]
+    assert [leader_id(queue) for queue in partitions.queues()] == [1, 2, 1]
 
 
 def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
@@ -94,12 +94,12 @@ def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
     first = partitions.queue(TopicPartition("t", 0))
 
     partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
-    assert (first.leader_id, set(partitions.leaders)) == (None, set())
+    assert (first.leader, set(partitions.leaders)) == (None, set())
     # records wait for metadata
     assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (True, 1)
     partitions.update(known)
 
-    assert (partitions.queue(TopicPartition("t", 0)), first.leader_id) == (first, 1)
+    assert (partitions.queue(TopicPartition("t", 0)), leader_id(first)) == (first, 1)
     assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (False, 0)
     assert not partitions.is_forgotten("never used")
     assert moves.renewed == []
@@ -212,7 +212,7 @@ def test_candidates_are_one_a_leader() -> None:
     """Another leader may have a share of memory where one has none left."""
     partitions, _ = following((1, 1, 2, 2, 3, -1))
 
-    leaders = [slot.queue.leader_id for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)]
+    leaders = [leader_id(slot.queue) for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)]
 
     assert sorted(leaders, key=str) == [1, 2, 3]
 
@@ -236,7 +236,7 @@ def test_leaderless_partition_is_the_last_resort() -> None:
 
     [candidate] = partitions.candidates(partitions.topics["t"], 16, has_no_waiters)
 
-    assert candidate.queue.leader_id is None
+    assert candidate.queue.leader is None
 
 
 def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
@@ -367,7 +367,7 @@ def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
     core = CoreParts(leaders=(-1, -1, -1))
     core.accumulator.partitions.topics["t"].stick_to(2)
 
-    core.accumulator.update_cluster(cluster_of((-1, -1), topic_id=bytes(15) + b"x"))
+    core.follow(cluster_of((-1, -1), topic_id=bytes(15) + b"x"))
 
     delivery = core.appender.append("t", b"v", None, None, None, None, None)
     assert delivery is not None
@@ -381,7 +381,7 @@ def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
     core.send(partition=1)
     core.open_batches.close_all()
     (batch,) = core.drain()
-    core.accumulator.update_cluster(cluster_of((1,), topic_id=bytes(15) + b"x"))
+    core.follow(cluster_of((1,), topic_id=bytes(15) + b"x"))
     partitions = core.accumulator.partitions
 
     assert (partitions.is_any_on_wire(), batch.queue in partitions.queues()) == (True, False)
@@ -425,7 +425,7 @@ def test_another_cluster_has_other_logs_and_gives_other_ids(producer_id: int | N
 
     assert usable == ["t"]
     assert moves.renewed == [(0, True), (1, True), (2, False), (0, True)]
-    assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]
+    assert [leader_id(queue) for queue in partitions.queues()] == [2, 2, None]
     assert identity.is_missing
 
 
@@ -466,7 +466,7 @@ def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool)
 
     use_all(partitions)
     assert partitions.queues()[:3] == queues
-    assert [queue.leader_id for queue in partitions.queues()] == [1, 2, 2, 2]
+    assert [leader_id(queue) for queue in partitions.queues()] == [1, 2, 2, 2]
 
 
 def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
@@ -476,4 +476,4 @@ def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
     partitions.update(cluster_of((2, 2)))
 
     assert moves.renewed == []
-    assert [queue.leader_id for queue in partitions.queues()] == [2, 2, None]
+    assert [leader_id(queue) for queue in partitions.queues()] == [2, 2, None]

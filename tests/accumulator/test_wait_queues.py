@@ -148,7 +148,7 @@ def test_partition_that_stalled_while_waiting_delays_no_other() -> None:
 
 def test_earliest_call_of_all_nodes_is_served_first() -> None:
     core = full(leaders=(1, 2, 2), chunks=4)
-    core.pool.set_nodes({1})  # no reserves
+    core.pool.divide_reserves([core.node(1).reserve])  # no reserves
     order = [core.wait_in_queue(CHUNK, partition=partition) for partition in (1, 0, 2, 0)]
 
     served = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.memory_wait_queues import BufferWaiters
+from aioproducer._accumulator.nodes import Nodes
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
 from aioproducer._accumulator.partition_queue import (
     BatchOptions,
@@ -21,9 +22,10 @@ from aioproducer._accumulator.partition_queue import (
     ProducerBatch,
     RecordDeadline,
 )
+from aioproducer._accumulator.partition_queue import Node as Leader
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
+from aioproducer._accumulator.topic_partitions import TopicPartitions
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
@@ -42,6 +44,7 @@ from aioproducer.serializers import SerializerArgument, bind_serializer
 from tests.fakes.logs import EventList
 
 if TYPE_CHECKING:
+    from aioproducer._network.node_connection import NodeConnection
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
 
 
@@ -135,6 +138,10 @@ def cluster_of(
     return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))
 
 
+NO_CONNECTIONS = cast("Mapping[int, NodeConnection]", dict.fromkeys(range(10)))
+"""Of the nodes of `cluster_of`, for tests in which nothing is sent."""
+
+
 class CoreParts:
     """Wired as in a producer; `now` is the time, in seconds."""
 
@@ -187,6 +194,7 @@ class CoreParts:
             on_failed=lambda record, error: self.failed.append((record, error)),
             trouble=lambda topic: KafkaError(f"{topic} is unknown"),
         )
+        self.connections = NO_CONNECTIONS
         self.lead(leaders)
 
     def _surroundings(self) -> AccumulatorDependencies:
@@ -218,7 +226,10 @@ class CoreParts:
     # What tests do
 
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
-        for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch, racks=self.racks)):
+        self.follow(cluster_of(leaders, epoch=epoch, racks=self.racks))
+
+    def follow(self, cluster: Cluster) -> None:
+        for topic in self.accumulator.update_cluster(cluster, self.connections):
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()
 
@@ -254,8 +265,11 @@ class CoreParts:
     def queue(self, partition: int = 0) -> PartitionQueue:
         return self.accumulator.partitions.queue(TopicPartition("t", partition))
 
+    def node(self, node_id: int = 1) -> Leader:
+        return self.accumulator.nodes.of(node_id)
+
     def drain(self, node_id: int = 1, connection: int = 1) -> list[ProducerBatch]:
-        return self.accumulator.drain(node_id, connection, self.now)
+        return self.accumulator.drain(self.node(node_id), connection, self.now)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -415,6 +429,10 @@ def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:
     return Queue(core)
 
 
+def leader_id(queue: PartitionQueue) -> int | None:
+    return None if queue.leader is None else queue.leader.id
+
+
 class Moves:
     """Notes each new leader of a partition, and sets it."""
 
@@ -422,9 +440,9 @@ class Moves:
         self.seen: list[tuple[int, int | None]] = []
         self.renewed: list[tuple[int, bool]] = []
 
-    def move(self, queue: PartitionQueue, leader_id: int | None) -> None:
-        queue.leader_id = leader_id
-        self.seen.append((queue.topic_partition.partition, leader_id))
+    def move(self, queue: PartitionQueue, leader: Leader | None) -> None:
+        queue.leader = leader
+        self.seen.append((queue.topic_partition.partition, leader_id(queue)))
 
     def note_renewed(self, queue: PartitionQueue, *, exists: bool) -> None:
         self.renewed.append((queue.topic_partition.partition, exists))
@@ -440,7 +458,7 @@ def in_use(
     *,
     is_adaptive: bool = True,
     identity: ProducerIdentity | None = None,
-    preferred: PreferredNodes | None = None,
+    nodes: Nodes | None = None,
 ) -> tuple[TopicPartitions, Moves]:
     moves = Moves()
     partitions = TopicPartitions(
@@ -450,6 +468,6 @@ def in_use(
         move=moves.move,
         on_recreated=moves.note_renewed,
         is_adaptive=is_adaptive,
-        preferred=preferred or PreferredNodes(TimerHeap(lambda _: None), on_unavailable=lambda _: None),
+        nodes=nodes or Nodes(TimerHeap(lambda _: None), on_unavailable=lambda _: None),
     )
     return partitions, moves

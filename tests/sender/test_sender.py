@@ -180,9 +180,9 @@ def test_lost_requests_are_resent_in_order() -> None:
 def test_request_never_handed_over_is_not_written() -> None:
     """A record of such a request is known not to be written when its time is over."""
     script = ScriptedSender(delivery_timeout_s=10)
-    script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
     script.turn()
+    script.leave_unsent(1)
     script.turn(seconds=10)
 
     error = delivery.exception()
@@ -192,10 +192,9 @@ def test_request_never_handed_over_is_not_written() -> None:
 
 def test_request_never_handed_over_is_no_attempt() -> None:
     script = ScriptedSender(retries=0)
-    script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
     script.turn()
-    script.client.send_error = None
+    script.leave_unsent(1)
     script.turn(seconds=1)
     assert script.settlement.counts.records_retried == 0
 
@@ -286,7 +285,10 @@ def test_memory_of_overdue_batches_is_lent_in_the_same_turn() -> None:
     script = ScriptedSender(delivery_timeout_s=10)
     script.client.connections[1] = 0
     pool = script.core.pool
-    held = [pool.try_lend(pool.total_bytes * 3 // 4, None), pool.try_lend(pool.total_bytes // 4 - SMALLEST_CHUNK, 1)]
+    held = [
+        pool.try_lend(pool.total_bytes * 3 // 4, None),
+        pool.try_lend(pool.total_bytes // 4 - SMALLEST_CHUNK, script.core.node(1).reserve),
+    ]
     overdue = script.core.send(b"v")
     script.turn(seconds=5)
     waiting = script.core.wait_in_queue()

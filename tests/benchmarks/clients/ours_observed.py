@@ -133,7 +133,7 @@ def explain(job: Job) -> Outcome:
 
 def _one_pass(queues: Iterable[PartitionQueue]) -> list[tuple[object, ...]]:
     return [
-        (*queue.topic_partition, queue.leader_id, batch.count, batch.size, batch.attempts, batch.state, batch.called_at)
+        (*queue.topic_partition, queue.leader, batch.count, batch.size, batch.attempts, batch.state, batch.called_at)
         for queue in queues
         for batch in (*queue.on_wire, *queue.queued, queue.open_batch)
         if batch is not None

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import ProtocolError, RecordMetadata
-from aioproducer._accumulator.partition_queue import ProducerBatch
+from aioproducer._accumulator.partition_queue import Node, ProducerBatch
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from aioproducer.testing.fake_broker.faults import Fault
 from tests.programs.simulation.history import End, History, Story
@@ -40,7 +40,7 @@ class LingerWatch:
         self._violated = violated
         settings = open_batches._settings  # noqa: SLF001  # invariants are about what is inside
         self._hurried: set[ProducerBatch] = set()
-        self._opened_for: dict[PartitionQueue, int | None] = {}  # leaders; of open batches
+        self._opened_for: dict[PartitionQueue, Node | None] = {}  # leaders; of open batches
         self._batch_size = settings.batch_size
         self._longest_record = longest_value + OVERHEAD
         steps = (
@@ -72,7 +72,7 @@ class LingerWatch:
             if self._open_batches.memory_is_short:
                 self._hurried.update(self._all())
             if name == "_begin":
-                self._opened_for[done.queue] = done.queue.leader_id
+                self._opened_for[done.queue] = done.queue.leader
             if name == "make_room" and not done:
                 self._note_patience(arguments[0].queue)
             return done
@@ -183,9 +183,9 @@ class OvertakingWatch:
 
     def make_room(self, slot: OpenPartition, size: int) -> bool:
         """Lend memory to a batch: common memory only to callers before the one with the first claim."""
-        claimant, before = self._claimant, self._pool._used[None]  # noqa: SLF001  # as above
+        claimant, before = self._claimant, self._pool._common.used  # noqa: SLF001  # as above
         is_made = self._make_room(slot, size)
-        taken = self._pool._used[None] - before  # noqa: SLF001  # as above
+        taken = self._pool._common.used - before  # noqa: SLF001  # as above
         if claimant is None or not claimant.is_waiting or taken <= 0:
             return is_made
         if self._appending is None or self._appending.call_order > claimant.call_order:
@@ -315,7 +315,7 @@ class ReconnectWatch:
         self._announce()
 
     def _look(self) -> None:
-        for node_connection in self._pool._node_connections.values():  # noqa: SLF001  # as above
+        for node_connection in self._pool.nodes.values():
             before = self._connections.get(node_connection)
             if before is not None and node_connection.connection is not before and before.answers > 0:
                 self._in_a_row[node_connection] = 0
