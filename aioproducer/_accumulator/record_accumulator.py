@@ -257,15 +257,6 @@ class RecordAccumulator:
 
     # Ends
 
-    def batch_acknowledged(self, batch: ProducerBatch) -> None:
-        limits = self.open_batches.limits
-        if limits.by_topic:
-            limits.acknowledged(batch.queue.topic_partition.topic)
-
-    def batch_too_large(self, batch: ProducerBatch) -> None:
-        topic, _ = batch.queue.topic_partition
-        self.open_batches.limits.refused(topic, batch.uncompressed_wire_size)
-
     def close_overdue(self, queue: PartitionQueue, now: float) -> None:
         """Close the open batch of a partition if it, or one of its records, is overdue."""
         batch = queue.open_batch

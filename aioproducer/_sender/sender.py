@@ -232,9 +232,9 @@ class Sender:
             outgoing = OutgoingRequest(
                 api_key=PRODUCE.key,
                 version=version,
-                flexible=request_is_flexible(version),
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
-                largest_response=request.largest_response,
+                flexible=request_is_flexible(version),
+                largest_response=largest_produce_response(len(request.batches), request.records),
                 expects_response=acks != 0,
                 on_end=partial(self._ended, request),
             )
@@ -246,9 +246,8 @@ class Sender:
             self._not_sent(request, error)
 
     def _measure(self, request: ProduceRequest, now: float) -> None:
-        measures, records = self._measures, 0
+        measures = self._measures
         for batch in request.batches:
-            records += batch.count
             measures.batch_sent(
                 batch.queue.topic_partition.topic,
                 batch.count,
@@ -256,7 +255,7 @@ class Sender:
                 batch.uncompressed_wire_size,
                 now - batch.called_at,
             )
-        measures.records_per_request.record(records)
+        measures.records_per_request.record(request.records)
 
     def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
         """Queue the batches again, or fail them if no attempt can succeed: no transport got the request."""
@@ -371,9 +370,9 @@ class ProduceRequest:
         self.version = 0  # version of request and response, set when the connection is known
         self.topic_ids: dict[str, bytes] = {}  # by name, from the metadata at the time of the request
         self._names: dict[bytes, str] = {}  # by id
-        self._records = 0
+        self.records = 0
         for batch in batches:
-            self._records += batch.count
+            self.records += batch.count
             topic = batch.queue.topic_partition.topic
             if topic not in self.topic_ids:
                 view = cluster.topics.get(topic)
@@ -386,10 +385,6 @@ class ProduceRequest:
         if self._transaction is not None and not self._transaction.is_v2:
             return LAST_VERSION_WITHOUT_ADDING
         return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
-
-    @property
-    def largest_response(self) -> int:
-        return largest_produce_response(len(self.batches), self._records)
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
         """Return the body in pieces, without a copy of the records."""

@@ -74,6 +74,7 @@ class Settlement:
     ) -> None:
         self.counts = SettlementCounts()
         self._accumulator = accumulator
+        self._limits = accumulator.open_batches.limits
         self._splitter = splitter
         self._identity = identity
         self._backoff = backoff
@@ -123,17 +124,17 @@ class Settlement:
         if batch.is_abandoned:
             self._end(batch, is_acknowledged=isinstance(outcome, Complete))
             self._events.abandoned_batch_ended()
+        elif isinstance(outcome, Complete):
+            self._completion.complete(batch, outcome, now)
+            queue.parts -= batch.keeps_sequences
+            if self._limits.by_topic:
+                self._limits.acknowledged(queue.topic_partition.topic)
         else:
-            self._apply_to_pending(batch, outcome, now)
+            self._refuse_or_retry(batch, outcome, now)
         self._resume(queue, now)
 
-    def _apply_to_pending(self, batch: ProducerBatch, outcome: ProduceOutcome, now: float) -> None:
+    def _refuse_or_retry(self, batch: ProducerBatch, outcome: Retry | Split | Refuse | Fail, now: float) -> None:
         match outcome:
-            case Complete():
-                batch.move_to(BatchState.DONE)
-                self._completion.complete(batch, outcome, now)
-                self._accumulator.batch_acknowledged(batch)
-                batch.queue.parts -= batch.keeps_sequences
             case Retry():
                 self._retry(batch, outcome, now)
             case Split():
@@ -173,7 +174,7 @@ class Settlement:
         self._resume(batch.queue, now)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        self._accumulator.batch_too_large(batch)
+        self._limits.refused(batch.queue.topic_partition.topic, batch.uncompressed_wire_size)
         self._take_apart(batch, keeps_sequences=True, now=now)
 
     def _take_apart(self, batch: ProducerBatch, *, keeps_sequences: bool, now: float) -> None:
@@ -247,9 +248,10 @@ class Settlement:
 
     def _resume(self, queue: PartitionQueue, now: float) -> None:
         """Let the partition continue: with a new epoch if that was pending, then with the next batch."""
-        for overtaken in queue.restamp_if_resolved():
-            text = "a later batch was acknowledged before this one could be sent again, and order is kept"
-            self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+        if queue.identity.is_changing:
+            for overtaken in queue.restamp_if_resolved():
+                text = "a later batch was acknowledged before this one could be sent again, and order is kept"
+                self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
         self._accumulator.offer(queue)
 
     def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
