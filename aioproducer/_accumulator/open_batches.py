@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer._timing.timers import TimerHeap
+    from aioproducer._timing.wakeup import Wakeup
 
 SMALLEST_LIMIT: Final = SMALLEST_CHUNK // 2
 BATCHES_BEFORE_GROWTH: Final = 1000
@@ -76,6 +77,7 @@ class AccumulatorDependencies(NamedTuple):
     producer_identity: ProducerIdentity
     random: RandomSource
     clock: Callable[[], float]
+    wakeup: Wakeup
     events: ProducerEvents
     options: BatchOptions  # of topics that are not in the next
     topic_options: Mapping[str, BatchOptions]  # grows; no function, to save a call per batch

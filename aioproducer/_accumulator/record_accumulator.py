@@ -22,10 +22,11 @@ from aioproducer._accumulator.partition_queue import BatchState, DeliveryDeadlin
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from aioproducer._accumulator.partition_queue import Node
     from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._timing.wakeup import Wakeup
     from aioproducer.cluster import Cluster
 
 
@@ -39,15 +40,15 @@ class ReadyNodes:
     Source: the `ready` and `drain` scans of RecordAccumulator in Apache Kafka, kept as it changes instead.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def __init__(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
         self._seen: dict[Node, None] = {}  # every node that ever had a ready partition, in that order
         self.leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}  # by topic
 
     def offer(self, queue: PartitionQueue) -> None:
         if queue.first_sendable() is not None:
             self.add(queue)
-            self._wake()
+            self._wakeup.set()
 
     def move(self, queue: PartitionQueue, leader: Node | None) -> None:
         self.withdraw(queue)
@@ -111,7 +112,7 @@ class RecordAccumulator:
         self.measures = dependencies.measures
         self.deadlines = DeliveryDeadlines(dependencies.timers)
         self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
-        self.ready = ReadyNodes(dependencies.events.wake)
+        self.ready = ReadyNodes(dependencies.wakeup)
         self.offer = self.ready.offer
         self.nodes = Nodes(
             dependencies.timers,
@@ -124,7 +125,7 @@ class RecordAccumulator:
             max_in_flight=settings.max_in_flight,
             random=dependencies.random,
             move=self._move,
-            on_recreated=dependencies.events.topic_recreated,
+            events=dependencies.events,
             is_adaptive=settings.is_adaptive,
             nodes=self.nodes,
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.partition_queue import PartitionQueue
 from aioproducer._native.append import OpenPartition, TopicInfo
@@ -24,6 +24,7 @@ from aioproducer.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.nodes import Nodes
     from aioproducer._accumulator.partition_queue import Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
@@ -40,19 +41,11 @@ Longer than a fast sender needs for a batch, and than most responses take."""
 _DRAWS: Final = 8  # random draws of a partition with a leader, before all partitions are searched
 
 
-class TopicRecreated(Protocol):
-    """`ProducerEvents.topic_recreated`."""
-
-    def __call__(self, queue: PartitionQueue, *, exists: bool) -> None:
-        """Report one partition of the topic."""
-
-
 class TopicPartitions:
     """Partitions by topic and number, each with its queue.
 
     Args:
         move: called with a partition and its new leader, or None, when that changes.
-        on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
         nodes: the leaders, and which of them are preferred.
     """
@@ -64,7 +57,7 @@ class TopicPartitions:
         max_in_flight: int,
         random: RandomSource,
         move: Callable[[PartitionQueue, Node | None], None],
-        on_recreated: TopicRecreated,
+        events: ProducerEvents,
         is_adaptive: bool,
         nodes: Nodes,
     ) -> None:
@@ -73,7 +66,7 @@ class TopicPartitions:
         self._max_in_flight = max_in_flight
         self._random = random
         self._move = move
-        self._on_recreated = on_recreated
+        self._events = events
         self._is_adaptive = is_adaptive
         self._nodes = nodes
         self._led: dict[str, tuple[frozenset[Node], array[int]]] = {}  # preferred nodes and what they lead, by topic
@@ -190,11 +183,11 @@ class TopicPartitions:
         del self._leaders[topic.topic][count:]  # they have no leader any more
         gone = [slots.pop(number) for number in sorted(slots) if number >= count]
         for _, slot in sorted(slots.items()):
-            self._on_recreated(slot.queue, exists=True)
+            self._events.topic_recreated(slot.queue, exists=True)
         for slot in gone:
             # If the partition returns, it must continue its sequences: the broker may know them.
             self._gone[slot.queue.topic_partition] = slot
-            self._on_recreated(slot.queue, exists=False)
+            self._events.topic_recreated(slot.queue, exists=False)
 
     def slot(self, topic: TopicInfo, partition: int) -> OpenPartition:
         """Return one partition, which is in use from now on."""

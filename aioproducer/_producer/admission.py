@@ -232,7 +232,7 @@ class Admission:
                 self._running.completion.withdraw(record.result, error)
             elif record.result.error is None:
                 cancelled.add_note(f"aioproducer: the record for topic {record.topic!r} had been accepted by then")
-            self._running.wake()  # the record behind it may fit where this one did not
+            self._running.wakeup.set()  # the record behind it may fit where this one did not
             raise
 
     def _why_not_now(self, record: RecordArguments) -> MetadataNotReadyError | BufferFullError:

@@ -31,7 +31,7 @@ from aioproducer._protocol.produce import (
     request_is_flexible,
 )
 from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
-from aioproducer._timing.timers import TICK_S, TimerHeap
+from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
 
@@ -46,11 +46,8 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.settlement import Settlement
+    from aioproducer._timing.wakeup import Wakeup
     from aioproducer.records import TopicPartition
-
-
-LONGEST_SLEEP_S: Final = 3600.0
-"""Event loops refuse times that are too far away, and options such as `linger.ms` may be 2**63 - 1."""
 
 
 LAST_VERSION_WITHOUT_ADDING: Final = 11
@@ -68,6 +65,7 @@ class SendPath:
     settlement: Settlement
     identity: ProducerIdentity
     timers: TimerHeap
+    wakeup: Wakeup
     metadata: MetadataRefresher
 
 
@@ -97,16 +95,13 @@ class Sender:
         self._settlement = path.settlement
         self._identity = path.identity
         self._timers = path.timers
+        self._wakeup = path.wakeup
         self._metadata = path.metadata
         self._loop = loop
         self._replica_timeout_ms = request_timeout_ms * 2 // 3  # for replicas, so that the response comes in time
         self._ask_producer_id = ask_producer_id
         self._transaction = transaction
         self._measures = path.accumulator.measures
-        self._sleep: asyncio.Future[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
-        self._is_woken = True
         self._defect: Exception | None = None
 
     # The task
@@ -121,19 +116,11 @@ class Sender:
             while True:
                 if self._defect is not None:
                     raise self._defect
-                self._is_woken = False
                 self.run_once(self._loop.time())
-                await self._sleep_until(self._timers.next_at())
+                await self._wakeup.wait(self._timers.next_at)
         finally:
-            self._stop_alarm()
+            self._wakeup.stop()
             self._compressor.close()
-
-    def wake(self) -> None:
-        """Make the next turn come soon; cheap, and callable from anywhere on the loop."""
-        # No reason is passed: the turn looks at what is ready, so no caller can forget to report an event.
-        self._is_woken = True
-        if self._sleep is not None and not self._sleep.done():
-            self._sleep.set_result(None)
 
     def run_once(self, now: float) -> None:
         """Take one turn: the steps of section 7 of docs/explanation/life_of_a_record.md."""
@@ -141,7 +128,7 @@ class Sender:
         self._timers.fire(now)
         if self._accumulator.deadlines.due:
             self._end_overdue(now)
-        self._is_woken = False  # timers and deadlines may have called `wake`: this turn handles it
+        self._wakeup.clear()  # timers and deadlines may have set it: this turn handles that
         if self._wait_queues.records:
             self._wait_queues.serve()
         if self._accumulator.ready.leaderless or self._wait_queues.records:
@@ -159,48 +146,6 @@ class Sender:
             self._accumulator.close_overdue(queue, now)
             self._settlement.expire(queue, deadlines.overdue(queue, now), now)
             deadlines.watch_again(queue)
-
-    async def _sleep_until(self, when: float | None) -> None:
-        if self._is_woken:
-            self._is_woken = False
-            await asyncio.sleep(0)
-            return
-        self._sleep = self._loop.create_future()
-        if when is not None:
-            self.set_alarm(when)
-        try:
-            await self._sleep
-        finally:
-            self._sleep = None
-
-    def set_alarm(self, when: float) -> None:
-        """Sleep until `when` at the latest, so that setting a timer need not wake the sender."""
-        # An earlier alarm stays, also through turns that need none: setting one costs more than looking again.
-        if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
-            return
-        now = self._loop.time()
-        if now < when < now + TICK_S:
-            when = now + TICK_S  # uvloop rounds down and would fire early, in a busy loop
-        if self._alarm is not None and self._alarm_at <= when:
-            return  # the current alarm is within a tick of `when`: keep it
-        self._stop_alarm()
-        self._alarm_at = min(when, now + LONGEST_SLEEP_S)
-        self._alarm = self._loop.call_at(self._alarm_at, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        when = self._timers.next_at()
-        if when is None:
-            return
-        if when <= self._loop.time():
-            self.wake()
-        else:
-            self.set_alarm(when)
-
-    def _stop_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
 
     # Sending
 
@@ -270,7 +215,7 @@ class Sender:
                 self._settlement.apply(batch, failure, now)
             else:
                 self._settlement.take_back(batch, now)
-        self.wake()
+        self._wakeup.set()
 
     # Sealing: compression, in a thread where it is large
 
@@ -295,7 +240,7 @@ class Sender:
         except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
             self._defect = defect
             self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
-            self.wake()
+            self._wakeup.set()
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         self._measures.request_latency.record(now - request.batches[0].sent_at)
@@ -326,7 +271,7 @@ class Sender:
     def _wake_if_held_back(self, node: Node) -> None:
         """Wake the sender after a request ended, if a batch waited for its place on the wire or for its memory."""
         if node.ready or self._wait_queues.records or self._identity.is_missing:
-            self.wake()
+            self._wakeup.set()
 
     def _written(self, request: ProduceRequest) -> None:
         now = self._loop.time()
@@ -340,10 +285,10 @@ class Sender:
             batch.last_error = error
             facts = self._settlement.facts(batch, None)
             self._settlement.apply(batch, decide_lost(facts, self._policy), now)
-        self.wake()
+        self._wakeup.set()
 
     def __repr__(self) -> str:
-        return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
+        return f"<Sender {self._wakeup!r} {self._accumulator.ready!r}>"
 
 
 class ProduceTransaction(NamedTuple):

@@ -58,7 +58,10 @@ class SettlementCounts:
 
 
 class Settlement:
-    """Applies outcomes to batches, and ends batches at deadlines and with the producer."""
+    """Applies outcomes to batches, and ends batches at deadlines and with the producer.
+
+    `on_fatal` is called with an error after which nothing can be sent any more.
+    """
 
     def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,
@@ -71,6 +74,7 @@ class Settlement:
         clock: Callable[[], float],
         metadata: MetadataRefresher,
         events: ProducerEvents,
+        on_fatal: Callable[[KafkaError], None],
     ) -> None:
         self.counts = SettlementCounts()
         self._accumulator = accumulator
@@ -82,6 +86,7 @@ class Settlement:
         self._clock = clock
         self._metadata = metadata
         self._events = events
+        self._on_fatal = on_fatal
         self._soon = backoff.within(*SOON_MS)
 
     # Outcomes
@@ -231,7 +236,7 @@ class Settlement:
             self._identity.discard(batch.identity.producer_id)
         self._fail(batch, error, now)
         if outcome.is_fatal:
-            self._events.failed_for_good(error)
+            self._on_fatal(error)
 
     def _fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         self._completion.fail(batch, error, now)

@@ -1,12 +1,17 @@
 """Partitions that are ready to be sent, lingers that end together, and partitions without a leader."""
 
+from typing import cast
+
 import pytest
 
 from aioproducer._accumulator.partition_queue import Node, PartitionQueue, ProducerBatch
 from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_accumulator import ReadyNodes
+from aioproducer._timing.wakeup import Wakeup
 from aioproducer.records import TopicPartition
-from tests.fakes.core_parts import CoreParts, values
+from tests.fakes.core_parts import CoreParts, EventNotes, values
+
+NO_WAKEUP = cast("Wakeup", EventNotes())
 
 
 def partition(number: int, leader: Node | None) -> PartitionQueue:
@@ -20,7 +25,7 @@ class TwoReady:
     """Two ready partitions of a node."""
 
     def __init__(self) -> None:
-        self.ready, self.node = ReadyNodes(lambda: None), Node(1)
+        self.ready, self.node = ReadyNodes(NO_WAKEUP), Node(1)
         self.first, self.second = partition(0, self.node), partition(1, self.node)
         self.ready.add(self.first)
         self.ready.add(self.second)
@@ -72,7 +77,7 @@ def test_partition_that_keeps_its_turn_can_still_move() -> None:
 
 
 def test_nodes_are_served_apart() -> None:
-    ready, here, there = ReadyNodes(lambda: None), Node(1), Node(2)
+    ready, here, there = ReadyNodes(NO_WAKEUP), Node(1), Node(2)
     ready.add(partition(0, here))
     ready.add(partition(1, there))
     assert ready.nodes == [here, there]
@@ -83,7 +88,7 @@ def test_nodes_are_served_apart() -> None:
 
 
 def test_partition_without_a_leader_is_remembered() -> None:
-    ready, lost = ReadyNodes(lambda: None), partition(0, None)
+    ready, lost = ReadyNodes(NO_WAKEUP), partition(0, None)
 
     ready.add(lost)
 
@@ -92,7 +97,7 @@ def test_partition_without_a_leader_is_remembered() -> None:
 
 def test_withdrawn_partition_stands_nowhere() -> None:
     """The leader is about to change; a partition that was not queued stays so."""
-    ready, node = ReadyNodes(lambda: None), Node(1)
+    ready, node = ReadyNodes(NO_WAKEUP), Node(1)
     led, lost, idle = partition(0, node), partition(1, None), partition(2, node)
     ready.add(led)
     ready.add(lost)

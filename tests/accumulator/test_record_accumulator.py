@@ -3,10 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._protocol.compression import CompressionType
 from tests.fakes.core_parts import CoreParts, sequences, values
 
@@ -460,9 +458,3 @@ def test_idle_partition_is_not_watched() -> None:
     overdue(core)
 
     assert (core.queue().is_empty, len(core.timers), overdue(core)) == (True, 0, [])
-
-
-def test_runtime_has_a_method_for_each_event() -> None:
-    events = {name for name in vars(ProducerEvents) if not name.startswith("_")}
-    assert events
-    assert events <= set(dir(ProducerRuntime))

@@ -11,6 +11,7 @@ import pytest
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
+from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.nodes import Nodes
@@ -46,10 +47,11 @@ from tests.fakes.logs import EventList
 if TYPE_CHECKING:
     from aioproducer._network.node_connection import NodeConnection
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
+    from aioproducer._timing.wakeup import Wakeup
 
 
-class EventNotes:  # noqa: PLR0904  # one per event
-    """Implements `ProducerEvents` and `NetworkEvents`; a test may put a function of its own in the place of one."""
+class EventNotes:  # one per event
+    """Takes the place of `ProducerEvents`, `NetworkEvents` and `Wakeup`; a test may replace some of its functions."""
 
     def __init__(self) -> None:
         self.wakes = 0
@@ -59,7 +61,6 @@ class EventNotes:  # noqa: PLR0904  # one per event
         self.failed: list[KafkaError] = []
         self.lost_logs: list[PartitionQueue] = []
         self.abandoned = 0
-        self.fatal: list[KafkaError] = []
         self.failed_nodes = 0
         self.tried_again = 0
         self._followers: list[MetadataRefresher] = []
@@ -76,9 +77,9 @@ class EventNotes:  # noqa: PLR0904  # one per event
     def wake(self) -> None:
         self.wakes += 1
 
-    memory_returned = wake
+    set = wake
 
-    def timer_set_earlier(self, when: float) -> None:
+    def set_alarm(self, when: float) -> None:
         self.on_timer(when)
 
     def batch_opened(self, queue: PartitionQueue) -> None:
@@ -101,9 +102,6 @@ class EventNotes:  # noqa: PLR0904  # one per event
 
     def log_lost(self, queue: PartitionQueue) -> None:
         self.lost_logs.append(queue)
-
-    def failed_for_good(self, error: KafkaError) -> None:
-        self.fatal.append(error)
 
     def raise_not_accepting(self) -> NoReturn:
         """Fail the test: everything is open."""
@@ -160,7 +158,7 @@ class CoreParts:
         self.on_clock: Callable[[], None] = _nothing
         self.finished_generations = 0
         self.failed: list[tuple[WaitingRecord, KafkaError]] = []
-        self.timers = TimerHeap(self.events.timer_set_earlier)
+        self.timers = TimerHeap(self.events.set_alarm)
         self.generations = FlushGenerations(self._note_generation)
         self.identity = ProducerIdentity(is_enabled=bool(settings.pop("idempotent", True)))
         if self.identity.is_enabled:
@@ -205,7 +203,8 @@ class CoreParts:
             producer_identity=self.identity,
             random=random.Random(1),
             clock=self._read_clock,
-            events=self.events,
+            wakeup=cast("Wakeup", self.events),
+            events=cast("ProducerEvents", self.events),
             options=self.options,
             topic_options={},
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
@@ -460,13 +459,14 @@ def in_use(
     identity: ProducerIdentity | None = None,
     nodes: Nodes | None = None,
 ) -> tuple[TopicPartitions, Moves]:
-    moves = Moves()
+    moves, events = Moves(), ProducerEvents()
+    events.topic_recreated = moves.note_renewed
     partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),
         max_in_flight=5,
         random=random.Random(1),
         move=moves.move,
-        on_recreated=moves.note_renewed,
+        events=events,
         is_adaptive=is_adaptive,
         nodes=nodes or Nodes(TimerHeap(lambda _: None), on_unavailable=lambda _: None),
     )

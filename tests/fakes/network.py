@@ -25,7 +25,7 @@ class TimerDriver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.events = EventNotes()
         self.events.on_timer = lambda _when: self._set_alarm()
-        self.heap = TimerHeap(self.events.timer_set_earlier)
+        self.heap = TimerHeap(self.events.set_alarm)
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
 

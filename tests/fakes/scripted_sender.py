@@ -24,6 +24,7 @@ from aioproducer._sender.produce_outcome import Policy
 from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer._timing.wakeup import Wakeup
 from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
@@ -169,7 +170,7 @@ class ScriptedSender:
         self.core.lead(leaders)
         self.metadata = ScriptedMetadata(cluster_of(leaders))
         self.ids_asked = 0
-        self.fatal = self.core.events.fatal
+        self.fatal: list[KafkaError] = []
         self.log = EventList()
         loop = loop or cast("asyncio.AbstractEventLoop", self.loop)
         core = self.core
@@ -193,14 +194,16 @@ class ScriptedSender:
             clock=lambda: core.now,
             metadata=cast("MetadataRefresher", self.metadata),
             events=core.events,
+            on_fatal=self.fatal.append,
         )
+        self.wakeup = Wakeup(loop)
         self.sender = self._make_sender(
             loop, Policy(acks=acks, is_idempotent=core.identity.is_enabled, retries=retries)
         )
 
     def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
         core = self.core
-        compressor = BatchCompressor(loop, core.accumulator, wake=_nothing, log=self.log)
+        compressor = BatchCompressor(loop, core.accumulator, wakeup=Wakeup(loop), log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
             wait_queues=core.wait_queues,
@@ -208,6 +211,7 @@ class ScriptedSender:
             settlement=self.settlement,
             identity=core.identity,
             timers=core.timers,
+            wakeup=self.wakeup,
             metadata=cast("MetadataRefresher", self.metadata),
         )
         return Sender(policy, path, loop, request_timeout_ms=30_000, ask_producer_id=self._note_asked)
@@ -251,10 +255,6 @@ class ScriptedSender:
         for request in lost:
             request.on_end(Lost(BrokerConnectionError("gone")))
         self.loop.run()
-
-
-def _nothing() -> None:
-    """Wake no one: the test turns the sender itself."""
 
 
 def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:

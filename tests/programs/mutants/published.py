@@ -286,7 +286,7 @@ PUBLISHED: Final = (
                         if record.topic not in self.appender.topics:
                             self.metadata.add_topic(record.topic, record.called_at)
                         self.wait_queues.join(record, is_counted=is_counted)
-                        self.wake()
+                        self.wakeup.set()
                     ''',
             '''
                     def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
@@ -294,7 +294,7 @@ PUBLISHED: Final = (
                         if record.topic not in self.appender.topics:
                             self.metadata.add_topic(record.topic, record.called_at)
                         self.wait_queues.join(record, is_counted=is_counted)
-                        self.wake()
+                        self.wakeup.set()
                     def take_back(self, delivery, cause) -> None:
                         from aioproducer.errors import Outcome
                         queue = self.accumulator.partitions.queue(delivery._batch_result.topic_partition)

@@ -105,8 +105,7 @@ class Inside:
     def check_idle(self, violated: Callable[[str, str], None]) -> None:
         """STUCK: while the sender sleeps, no batch could be sent; call it where nothing else happens."""
         running = self._running
-        sleep = None if running is None else running.sender._sleep  # noqa: SLF001  # as above
-        if running is None or sleep is None or sleep.done():
+        if running is None or not running.wakeup.is_waited_for:
             return
         self._check_waiting(violated)
         now = running.loop.time()
