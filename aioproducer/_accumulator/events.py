@@ -34,6 +34,7 @@ class ProducerEvents:
         "batch_filled",
         "batch_opened",
         "log_lost",
+        "many_batches_opened",
         "records_failed",
         "topic_recreated",
         "unknown_partition",
@@ -42,6 +43,8 @@ class ProducerEvents:
     def __init__(self) -> None:
         self.batch_filled: Callable[[TopicPartition, int], None] = nothing
         """A batch of so many bytes was closed because it was full."""
+        self.many_batches_opened: Callable[[], None] = nothing
+        """As many batches were opened as one step of the event loop may."""
         self.unknown_partition: Callable[[str], None] = nothing
         """A record was refused for a partition of this topic that metadata does not name."""
         self.topic_recreated: OnTopicRecreated = nothing

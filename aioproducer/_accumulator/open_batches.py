@@ -15,7 +15,7 @@ Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -30,7 +30,7 @@ from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeErr
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 SMALLEST_LIMIT: Final = SMALLEST_CHUNK // 2
 BATCHES_BEFORE_GROWTH: Final = 1000
 GROWTH: Final = 1.05
+
+MOST_PER_STEP: Final = 128
+"""Partitions that are opened, made ready, drained or ended in one step of the event loop. Ten thousand that become
+ready at once would hold the loop up for a tenth of a second or more."""
 
 
 class AccumulatorSettings(NamedTuple):
@@ -115,10 +119,15 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with the group it lingers with
         self.limits = BatchSizeLimits(settings.batch_size)
         self._records_closed = 0
+        self._opened = 0  # batches
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """Whether batches may use the common memory, which may be kept for a waiting record; reserves stay usable."""
         self._aged: list[PartitionQueue] = []
+        self._wakeup = dependencies.wakeup
+        # Batches that wait for a later step, in order: each once, though flushes and shortages may come in every turn.
+        self._to_close: OrderedDict[ProducerBatch, None] = OrderedDict()
+        self._to_make_ready: OrderedDict[ProducerBatch, None] = OrderedDict()
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
@@ -276,6 +285,9 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._open[queue] = lingering = self._lingering[queue.leader, options.ready_age_s]
         lingering[queue] = None
         batch.generation = self._generations.enter()
+        self._opened += 1
+        if self._opened % MOST_PER_STEP == 0:
+            self._events.many_batches_opened()
         queue.open_batch, queue.slot.builder = batch, builder
         if self._settings.is_transactional:
             self._events.batch_opened(queue)
@@ -321,6 +333,29 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         for queue in list(self._open):
             self.close(queue)
 
+    def close_soon(self) -> None:
+        """Close the batches that are open now: many of them in later turns of the sender."""
+        self._to_close.update(self._batches_of(self._open))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Close batches and make batches ready, as many as one step may, and wake the sender if there are more."""
+        for _ in range(min(len(self._to_close), MOST_PER_STEP)):
+            batch, _ = self._to_close.popitem(last=False)
+            if batch.queue.open_batch is batch:
+                self.close(batch.queue)
+        for _ in range(min(len(self._to_make_ready), MOST_PER_STEP)):
+            batch, _ = self._to_make_ready.popitem(last=False)
+            if batch.queue.open_batch is batch:
+                self._make_ready(batch.queue, batch)
+        if self.has_more:
+            self._wakeup.set()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether batches are still to be closed or made ready."""
+        return bool(self._to_close or self._to_make_ready)
+
     def note_shortage(self, *, is_short: bool) -> None:
         was_short, self.memory_is_short = self.memory_is_short, is_short
         if is_short and not was_short:
@@ -331,9 +366,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._pool.is_awaited = any_waits
 
     def make_all_ready(self) -> None:
-        for queue in self._open:
-            assert queue.open_batch is not None, "closed without a note of it"
-            self._make_ready(queue, queue.open_batch)
+        self._to_make_ready.update(self._batches_of(self._open))
+        self.go_on()
 
     # Becoming ready
 
@@ -368,6 +402,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             return
         if not batch.is_ready and now >= batch.called_at + batch.options.ready_age_s:
             self._make_ready_with_others(queue)
+            self._make_ready(queue, batch)  # it may wait for a later step
         if now >= batch.called_at + batch.options.closing_age_s:
             self.close(queue)
         else:
@@ -377,9 +412,18 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         """Make all batches ready that linger as long for the same node, so that they share a request."""
         # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
         # full.
-        for each in [*self._open[queue]]:
-            assert each.open_batch is not None, "closed without a note of it"
-            self._make_ready(each, each.open_batch)
+        group = self._open[queue]
+        self._to_make_ready.update(self._batches_of(group))
+        group.clear()  # or the timer of each would begin again with all the others
+        self.go_on()
+
+    @staticmethod
+    def _batches_of(queues: Iterable[PartitionQueue]) -> dict[ProducerBatch, None]:
+        batches: dict[ProducerBatch, None] = {}
+        for queue in queues:
+            assert queue.open_batch is not None, "closed without a note of it"
+            batches[queue.open_batch] = None
+        return batches
 
     def __repr__(self) -> str:
         return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"

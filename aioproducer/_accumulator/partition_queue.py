@@ -503,9 +503,9 @@ class DeliveryDeadlines:
         if due_at is not None:
             self._watch(queue, due_at)
 
-    def take_due(self) -> list[PartitionQueue]:
-        """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
-        due, self.due = self.due, []
+    def take_due(self, at_most: int) -> list[PartitionQueue]:
+        """Take partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
+        due, self.due = self.due[:at_most], self.due[at_most:]
         return due
 
     def is_over(self, batch: ProducerBatch, now: float) -> bool:

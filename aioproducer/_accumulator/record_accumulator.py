@@ -182,18 +182,19 @@ class RecordAccumulator:
         """Note that a node has ready partitions and takes no request now."""
         self.nodes.note_waiting(node, now)
 
-    def drain(self, node: Node, connection: int, now: float) -> list[ProducerBatch]:
+    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[ProducerBatch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
             connection: the one to use, so that order across reconnects holds.
+            at_most: partitions that are looked at.
         """
         if node.wait is not None:
             self.nodes.note_drained(node)
         drained: list[ProducerBatch] = []
         size = 0
         again: list[PartitionQueue] = []
-        for _ in range(len(node.ready)):
+        for _ in range(min(len(node.ready), at_most)):
             queue = self.ready.take_first(node)
             # A partition with nothing to send now is not put back, or the sender would spin. The end of its wait offers
             # it again: backoff timer, response, compressor. A new reason to wait must do the same.

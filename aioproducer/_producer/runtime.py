@@ -62,6 +62,7 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         self.wakeup = records.wakeup
         self._events = records.events
         self._events.batch_filled = self._batch_filled
+        self._events.many_batches_opened = self._want_pause
         self.timers = records.timers
         self.flushes = records.flushes
         self.generations = records.flushes.generations
@@ -331,7 +332,7 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
     def close_generation(self) -> int:
         """Close the open batches; returns the flush generation that covers everything accepted until now."""
         generation = self.generations.close()
-        self.open_batches.close_all()
+        self.open_batches.close_soon()
         return generation
 
     async def flushed(self, generation: int, timeout_s: float | None) -> None:
@@ -354,11 +355,14 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         self.fail(fatal_error(error, self._config.transactional_id))
         self._supervisor.abandon()  # `fail` does not end the tasks: it also runs when one of them has died
 
+    def _want_pause(self) -> None:
+        self.appender.pause_wanted = True
+
     def _batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
         self._closed_bytes += max(size, SMALLEST_CHUNK)
         if self._closed_bytes >= PAUSE_AFTER_BYTES:
             self._closed_bytes = 0
-            self.appender.pause_wanted = True
+            self._want_pause()
         self.record_hooks.batch_closed(topic_partition)
 
     def _cluster_changed(self, cluster: Cluster) -> None:

@@ -12,10 +12,12 @@ Source: Sender in Apache Kafka.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
@@ -48,6 +50,10 @@ if TYPE_CHECKING:
     from aioproducer._sender.settlement import Settlement
     from aioproducer._timing.wakeup import Wakeup
     from aioproducer.records import TopicPartition
+
+
+MANY_BATCHES: Final = MOST_PER_STEP // 5
+"""As many batches of a request take a fair part of a step; five requests may end in one step of the loop."""
 
 
 LAST_VERSION_WITHOUT_ADDING: Final = 11
@@ -90,6 +96,7 @@ class Sender:
         self.turns = 0  # number of turns; an idle producer makes none
         self._policy = policy
         self._accumulator = path.accumulator
+        self._open_batches = path.accumulator.open_batches
         self._wait_queues = path.wait_queues
         self._compressor = path.compressor
         self._settlement = path.settlement
@@ -103,6 +110,10 @@ class Sender:
         self._transaction = transaction
         self._measures = path.accumulator.measures
         self._defect: Exception | None = None
+        self._left = 0  # ready partitions that this turn may still look at
+        self._last_node: Node | None = None  # to which the last turn sent when it had come to its bound
+        self._ends: deque[tuple[ProduceRequest, Callable[[], None]]] = deque()  # to be applied, in order
+        self._ends_wait = False
 
     # The task
 
@@ -125,24 +136,28 @@ class Sender:
     def run_once(self, now: float) -> None:
         """Take one turn: the steps of section 7 of docs/explanation/life_of_a_record.md."""
         self.turns += 1
-        self._timers.fire(now)
+        self._left = MOST_PER_STEP
+        self._timers.fire(now, at_most=MOST_PER_STEP)
         if self._accumulator.deadlines.due:
             self._end_overdue(now)
         self._wakeup.clear()  # timers and deadlines may have set it: this turn handles that
+        if self._accumulator.deadlines.due:
+            self._wakeup.set()
+        if self._open_batches.has_more:
+            self._open_batches.go_on()
         if self._wait_queues.records:
             self._wait_queues.serve()
         if self._accumulator.ready.leaderless or self._wait_queues.records:
             self._ask_for_topics(now)
         if self._identity.is_missing:
             self._ask_producer_id()
-        for node in self._accumulator.ready.nodes:
-            self._send_to(node, now)
+        self._send_to_all(now)
         if self._accumulator.unsealed:
             self._seal(now)
 
     def _end_overdue(self, now: float) -> None:
         deadlines = self._accumulator.deadlines
-        for queue in deadlines.take_due():
+        for queue in deadlines.take_due(MOST_PER_STEP):
             self._accumulator.close_overdue(queue, now)
             self._settlement.expire(queue, deadlines.overdue(queue, now), now)
             deadlines.watch_again(queue)
@@ -157,15 +172,30 @@ class Sender:
         for topic in self._wait_queues.unknown_topics:
             self._metadata.add_topic(topic, now)
 
+    def _send_to_all(self, now: float) -> None:
+        """Send the ready nodes their requests, up to the bound of a turn; the next turn begins with the next node."""
+        nodes = self._accumulator.ready.nodes
+        if self._last_node in nodes:
+            first = nodes.index(self._last_node) + 1
+            nodes = nodes[first:] + nodes[:first]
+        self._last_node = None
+        for node in nodes:
+            self._send_to(node, now)
+            if not self._left:
+                self._last_node = node
+                self._wakeup.set()
+                return
+
     def _send_to(self, node: Node, now: float) -> None:
         while (connection := node.connection.ready_connection) is not None:
-            batches = self._accumulator.drain(node, connection.number, now)
-            if not batches:
-                return
-            transaction = None if self._transaction is None else self._transaction()
-            request = ProduceRequest(node, batches, self._metadata.cluster, transaction=transaction)
-            self._send(request, connection, now)
-            if not node.ready:
+            at_most = min(len(node.ready), self._left)
+            self._left -= at_most
+            batches = self._accumulator.drain(node, connection.number, now, at_most=at_most)
+            if batches:
+                transaction = None if self._transaction is None else self._transaction()
+                request = ProduceRequest(node, batches, self._metadata.cluster, transaction=transaction)
+                self._send(request, connection, now)
+            if not node.ready or not self._left:
                 return
         self._accumulator.note_waiting(node, now)
         node.connection.connect()
@@ -221,8 +251,8 @@ class Sender:
 
     def _seal(self, now: float) -> None:
         self._compressor.seal(self._accumulator.take_unsealed())
-        for node in self._accumulator.ready.nodes:
-            self._send_to(node, now)
+        self._left = self._left or 1
+        self._send_to_all(now)
 
     # Answers
 
@@ -235,12 +265,24 @@ class Sender:
             step = partial(self._not_sent if end.is_unprocessed else self._lost, request, end.error)
         else:
             step = partial(self._written, request)
-        try:
-            step()
-        except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
-            self._defect = defect
-            self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
-            self._wakeup.set()
+        self._ends.append((request, step))
+        if not self._ends_wait:
+            self._apply_ends()
+
+    def _apply_ends(self) -> None:
+        """Apply the ends of requests; those behind the end of a large request wait for the loop's next step."""
+        self._ends_wait = False
+        while self._ends and not self._ends_wait:
+            request, step = self._ends.popleft()
+            if len(request.batches) >= MANY_BATCHES:
+                self._ends_wait = True
+                self._loop.call_soon(self._apply_ends)
+            try:
+                step()
+            except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
+                self._defect = defect
+                self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
+                self._wakeup.set()
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         self._measures.request_latency.record(now - request.batches[0].sent_at)

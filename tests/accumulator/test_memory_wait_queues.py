@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.memory_wait_queues import QueueOwner
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.partition_queue import RecordDeadline
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
 from aioproducer._native.append import TopicInfo
@@ -135,7 +136,7 @@ def test_record_that_finds_room_keeps_its_deadline_in_its_batch() -> None:
     assert batch.first_deadline == pytest.approx(1002.0)
     core.pass_time(1.01)
     assert core.failed == []
-    assert core.accumulator.deadlines.take_due() == [core.queue()]
+    assert core.accumulator.deadlines.take_due(MOST_PER_STEP) == [core.queue()]
 
 
 # Places

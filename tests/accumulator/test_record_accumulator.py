@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._protocol.compression import CompressionType
@@ -362,7 +363,7 @@ TIMEOUT_S = 120.0
 def overdue(core: CoreParts) -> list[ProducerBatch]:
     deadlines = core.accumulator.deadlines
     found = []
-    for queue in deadlines.take_due():
+    for queue in deadlines.take_due(MOST_PER_STEP):
         core.accumulator.close_overdue(queue, core.now)
         found += deadlines.overdue(queue, core.now)
         for batch in found:
@@ -422,7 +423,7 @@ def test_batch_on_the_wire_is_due_too() -> None:
     [batch] = core.drain()
     core.pass_time(TIMEOUT_S)
     deadlines = core.accumulator.deadlines
-    [queue] = deadlines.take_due()
+    [queue] = deadlines.take_due(MOST_PER_STEP)
 
     assert deadlines.overdue(queue, core.now) == [batch]
     batch.is_abandoned = True

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._accumulator.wait_queues import still_unknown
 from aioproducer._native.delivery import Delivery
@@ -469,7 +470,7 @@ def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
 
     core.pass_time(70)
 
-    due = core.accumulator.deadlines.take_due()
+    due = core.accumulator.deadlines.take_due(MOST_PER_STEP)
     overdue = [batch for queue in due for batch in core.accumulator.deadlines.overdue(queue, core.now)]
     assert record.delivery._batch_result in {batch.result for batch in overdue}
 

@@ -15,7 +15,7 @@ from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.nodes import Nodes
-from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
+from aioproducer._accumulator.open_batches import MOST_PER_STEP, AccumulatorDependencies, AccumulatorSettings
 from aioproducer._accumulator.partition_queue import (
     BatchOptions,
     BatchState,
@@ -50,13 +50,14 @@ if TYPE_CHECKING:
     from aioproducer._timing.wakeup import Wakeup
 
 
-class EventNotes:  # one per event
+class EventNotes:  # noqa: PLR0904  # one per event
     """Takes the place of `ProducerEvents`, `NetworkEvents` and `Wakeup`; a test may replace some of its functions."""
 
     def __init__(self) -> None:
         self.wakes = 0
         self.opened: list[PartitionQueue] = []
         self.filled: list[tuple[TopicPartition, int]] = []
+        self.many_opened = 0
         self.unknown: list[str] = []
         self.failed: list[KafkaError] = []
         self.lost_logs: list[PartitionQueue] = []
@@ -87,6 +88,9 @@ class EventNotes:  # one per event
 
     def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
         self.on_filled(topic_partition, size)
+
+    def many_batches_opened(self) -> None:
+        self.many_opened += 1
 
     def unknown_partition(self, topic: str) -> None:
         self.unknown.append(topic)
@@ -267,8 +271,8 @@ class CoreParts:
     def node(self, node_id: int = 1) -> Leader:
         return self.accumulator.nodes.of(node_id)
 
-    def drain(self, node_id: int = 1, connection: int = 1) -> list[ProducerBatch]:
-        return self.accumulator.drain(self.node(node_id), connection, self.now)
+    def drain(self, node_id: int = 1, connection: int = 1, *, at_most: int = MOST_PER_STEP) -> list[ProducerBatch]:
+        return self.accumulator.drain(self.node(node_id), connection, self.now, at_most=at_most)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

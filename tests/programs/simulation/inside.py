@@ -236,7 +236,7 @@ class ReadyWatch:
         self._violated = violated
         self._left: dict[Node, list[PartitionQueue]] = {}  # as they were queued when a request had been made
 
-    def drain(self, node: Node, connection: int, now: float) -> list[ProducerBatch]:
+    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[ProducerBatch]:
         """Take the batches of one request, which must be those of the first in the queue."""
         waiting = list(node.ready)
         stayed = [queue for queue in self._left.get(node, ()) if queue in waiting]
@@ -244,11 +244,11 @@ class ReadyWatch:
             self._violated("STUCK", f"{waiting} wait for {node!r}, and {stayed} were there before")
         may_go = [
             batch
-            for queue in waiting
+            for queue in waiting[:at_most]
             if (batch := queue.next_to_send(connection, now)) is not None
             and (batch.is_sealed or not batch.options.codec)
         ]
-        drained = self._drain(node, connection, now)
+        drained = self._drain(node, connection, now, at_most=at_most)
         self._linger.drained(drained, now)
         self._left[node] = list(node.ready)
         strays = [queue for queue in node.ready if not queue.is_offered or queue.leader is not node]

@@ -48,6 +48,7 @@ class LingerWatch:
             "take_over_waiting_record",
             "_close_full",
             "close_all",
+            "close_soon",
             "make_all_ready",
             "close_if_apart",
             "make_room",
@@ -104,7 +105,7 @@ class LingerWatch:
         ]
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
-        if name in {"close_all", "make_all_ready", "take_over_waiting_record"}:
+        if name in {"close_all", "close_soon", "make_all_ready", "take_over_waiting_record"}:
             self._hurried.update(self._all())
         elif name == "_make_ready_with_others":  # by any timer: some are older than this watch
             self._hurried.update(self._company(arguments[0], self._open_batches.clock()))
