@@ -64,7 +64,7 @@ LONG_ON_SPARK = (
 )
 """Tests that the gate leaves out."""
 
-CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed"
+CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed[4.4.0]"
 
 SHOW_PROGRESS = str(ROOT / ".ci" / "show_progress.py")
 CHECK_MACHINE = str(ROOT / ".ci" / "check_machine.py")
@@ -170,7 +170,7 @@ def spark(session: nox.Session) -> None:
     for version in OLD_SPARKS:
         python = str(environment_of_spark(session, version) / "bin" / "python")
         session.run(python, "-m", "pytest", "-q", "tests/spark/functions", "-m", "not kafka", external=True)
-        session.run(python, "-m", "pytest", "-q", CRASH_ON_OLD_SPARKS, "-m", "gate", external=True)
+        session.run(python, "-m", "pytest", "-q", CRASH_ON_OLD_SPARKS, external=True)
 
 
 @nox.session(python=False)
@@ -214,6 +214,12 @@ def checked(session: nox.Session) -> None:
 def chaos(session: nox.Session) -> None:
     """Kill real brokers under load, and check their logs: `-- --minutes 30` or `-- --client aiokafka`."""
     run_beside_tests(session, "tests.programs.chaos", *session.posargs)
+
+
+@nox.session(python=False)
+def outbox(session: nox.Session) -> None:
+    """Kill relays of an outbox at each step, and what they use: `-- --database sqlite --kafka 3.9.1`."""
+    run_beside_tests(session, "tests.programs.outbox", *session.posargs)
 
 
 @nox.session(python=False)

@@ -23,9 +23,9 @@ def shown(value: object) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
-def how_to_create(topic: str) -> str:
+def how_to_create(topic: str, *options: str) -> str:
     """Return the end of a sentence about a topic that does not exist: the command that creates it."""
-    return f"create it with `aioproducer topic create {quote(topic)}`"
+    return f"create it with `{' '.join(('aioproducer topic create', quote(topic), *options))}`"
 
 
 def in_any_state(show: Callable[[SelfT], str]) -> Callable[[SelfT], str]:

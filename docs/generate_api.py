@@ -60,6 +60,13 @@ _CHAPTERS: Final = {
         "aioproducer.integrations.aiokafka",
         ["exactly_once", "ExactlyOnce", "PoisonRecordError", "BatchTransaction", "RecordParts", "ColumnParts"],
     ),
+    "Outbox: aioproducer.outbox": (
+        "aioproducer.outbox",
+        [
+            *("Outbox", "Relay", "RelayStatistics", "OutboxError", "OutboxTableError", "NotInTransactionError"),
+            *("InDoubtError", "ForeignPositionError", "RefusedRowError"),
+        ],
+    ),
     "With a schema registry: aioproducer.integrations.schema_registry": (
         "aioproducer.integrations.schema_registry",
         [

@@ -1,6 +1,7 @@
 """Old news must not replace newer knowledge of the cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -352,3 +353,49 @@ def test_forgotten_topics_are_gone() -> None:
 
     assert list(without_topics(cluster, {"a"}).topics) == ["b"]
     assert without_topics(cluster, set()) is cluster
+
+
+class Counted(dict[str, TopicView]):
+    """Counts how often all entries are walked through."""
+
+    def __init__(self, views: Iterable[TopicView]) -> None:
+        super().__init__({view.name: view for view in views})
+        self.walks = 0
+
+    def keys(self) -> KeysView[str]:
+        self.walks += 1
+        return super().keys()
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def view_of(name: str) -> TopicView:
+    return TopicView(name, ID, Partitions.of([PartitionView(1, 0)]))
+
+
+def test_new_topic_costs_no_walk_over_all_others() -> None:
+    """With 8,000 topics in use, a walk for each new one took most of the time."""
+    known = Counted(view_of(f"t{number}") for number in range(10_000))
+    cluster = replace(knowing(), topics=known)
+
+    for number in range(90):
+        cluster = merge(cluster, answer(view_of(f"new{number}")), 1.0)
+
+    assert known.walks == 0
+
+
+def test_topics_are_a_mapping_in_the_order_in_which_they_came() -> None:
+    """Whether a view is among the latest cannot be seen from outside."""
+    views = [view_of(f"t{number}") for number in range(300)]
+    changed = views[3]._replace(error_code=5)
+    cluster = Cluster()
+    for view in (*views, changed):
+        cluster = merge(cluster, answer(view), 1.0)
+
+    topics = cluster.topics
+    expected = {view.name: view for view in views} | {"t3": changed}
+    assert (dict(topics), list(topics), len(topics)) == (expected, list(expected), 300)
+    assert ("t299" in topics, "t300" in topics, topics.get("t300")) == (True, False, None)
+    assert repr(topics) == repr(expected)

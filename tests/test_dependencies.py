@@ -107,6 +107,10 @@ def test_mock_producer_needs_no_extra(bare: Path) -> None:
             "ModuleNotFoundError: ProducerCollector needs prometheus-client: pip install 'aioproducer[prometheus]'",
         ),
         (
+            "import aioproducer.outbox",
+            "ModuleNotFoundError: Outbox needs sqlalchemy: pip install 'aioproducer[outbox]'",
+        ),
+        (
             "import aioproducer.integrations.opentelemetry",
             "ModuleNotFoundError: OpenTelemetryInterceptor needs opentelemetry-api: pip install 'aioproducer[otel]'",
         ),
@@ -123,7 +127,7 @@ def test_mock_producer_needs_no_extra(bare: Path) -> None:
             f"ModuleNotFoundError: a schema registry needs confluent-kafka's client: {INSTALL}",
         ),
     ],
-    ids=["telemetry", "testing", "command", "prometheus", "otel", "avro", "json", "protobuf"],
+    ids=["telemetry", "testing", "command", "prometheus", "outbox", "otel", "avro", "json", "protobuf"],
 )
 def test_missing_extra_is_named(bare: Path, program: str, said: str) -> None:
     ended = run(bare, program)

@@ -340,7 +340,7 @@ HOLDERS: dict[str, Callable[[CoreParts], object]] = {
     "batch": batch,
     "accumulator": lambda core: core.accumulator,
     "open batches": lambda core: core.open_batches,
-    "partition": lambda core: core.queue(),
+    "partition": lambda core: core.partition(),
     "wait queues": lambda core: core.wait_queues,
     "buffer pool": lambda core: core.pool,
 }

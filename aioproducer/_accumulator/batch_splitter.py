@@ -12,8 +12,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._accumulator.partition_queue import ProducerBatch
-from aioproducer._accumulator.record_batch_header import NO_IDENTITY, BatchIdentity, BatchTimes, sequence_after
+from aioproducer._accumulator.partition import Batch
+from aioproducer._accumulator.record_batch_header import NO_IDENTITY, BatchIdentity, sequence_after
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.renumber import record_starts, remove_records, renumber_records
 from aioproducer._protocol.compression import CompressionType, decompress
@@ -34,7 +34,7 @@ class Range(NamedTuple):
     stop: int
 
 
-def halves(batch: ProducerBatch) -> list[Range]:
+def halves(batch: Batch) -> list[Range]:
     """Return two ranges of about the same bytes; the batch has at least two records."""
     starts = record_starts(uncompressed(batch), batch.count)
     middle = next((index for index, start in enumerate(starts) if start * 2 >= starts[-1]), 1)
@@ -64,13 +64,13 @@ def neighbours(refused: Mapping[int, str | None]) -> list[Range]:
     return [*runs, Range(first, stop)] if stop > first else runs
 
 
-def around(batch: ProducerBatch, cut_out: Sequence[Range]) -> list[Range]:
+def around(batch: Batch, cut_out: Sequence[Range]) -> list[Range]:
     """Return the given ranges of a batch, and those between them."""
     edges = {0, batch.count}.union(*cut_out)
     return [Range(first, stop) for first, stop in pairwise(sorted(edges))]
 
 
-def uncompressed(batch: ProducerBatch) -> memoryview:
+def uncompressed(batch: Batch) -> memoryview:
     if not batch.compression:
         return batch.records()
     return memoryview(decompress(CompressionType(batch.compression), batch.records()))
@@ -83,7 +83,7 @@ class BatchSplitter:
         self._pool = pool
         self._generations = generations
 
-    def split(self, batch: ProducerBatch, ranges: Sequence[Range], *, keeps_sequences: bool) -> list[ProducerBatch]:
+    def split(self, batch: Batch, ranges: Sequence[Range], *, keeps_sequences: bool) -> list[Batch]:
         """Replace a batch, taken from the wire, by queued parts.
 
         Args:
@@ -109,11 +109,11 @@ class BatchSplitter:
         batch.result.move([(each.first, part.result, 0) for each, part in zip(ranges, parts, strict=True)])
         by_result = {part.result: part for part in parts}
         for deadline, delivery in batch.record_deadlines:
-            by_result[delivery._batch_result].limit(delivery, deadline)
+            by_result[delivery._batch_result].set_deadline(delivery, deadline)
         self._generations.leave(batch.generation)
         return parts
 
-    def cut_out(self, batch: ProducerBatch, positions: Sequence[int]) -> BatchResult | None:
+    def cut_out(self, batch: Batch, positions: Sequence[int]) -> BatchResult | None:
         """Take records out of a queued batch that has no sequence; the others are numbered again.
 
         Returns:
@@ -126,20 +126,20 @@ class BatchSplitter:
         gone = batch.detached.union(positions)
         size, latest = remove_records(batch.chunk, batch.start, batch.count, gone)
         cut = self._set_apart(batch, positions, gone)
-        batch.size = batch.uncompressed = size
+        batch.size = size
         batch.count -= len(gone)
-        batch.times = BatchTimes(batch.times.base_timestamp, batch.times.base_timestamp + latest)
+        batch.max_timestamp = batch.base_timestamp + latest
         batch.detached = frozenset()
         return cut
 
-    def detach(self, batch: ProducerBatch, positions: Sequence[int]) -> BatchResult:
+    def detach(self, batch: Batch, positions: Sequence[int]) -> BatchResult:
         """Give records of a batch that cannot change a result of their own; they stay in the batch."""
         apart = self._set_apart(batch, positions, frozenset())
         batch.detached = batch.detached.union(positions)
         return apart
 
     @staticmethod
-    def _set_apart(batch: ProducerBatch, positions: Sequence[int], gone: frozenset[int]) -> BatchResult:
+    def _set_apart(batch: Batch, positions: Sequence[int], gone: frozenset[int]) -> BatchResult:
         """Move some records to a result of their own, and the others to one in which `gone` records take no place."""
         loop, topic_partition = batch.result.loop, batch.result.topic_partition
         others, apart = BatchResult(loop, topic_partition), BatchResult(loop, topic_partition)
@@ -156,9 +156,9 @@ class BatchSplitter:
         batch.result = others
         return apart
 
-    def _unpack(self, batch: ProducerBatch) -> bool:
+    def _unpack(self, batch: Batch) -> bool:
         data = uncompressed(batch)
-        leader = batch.queue.leader
+        leader = batch.partition.leader
         chunk = self._pool.lend_for_unpacking(len(data), None if leader is None else leader.reserve)
         if chunk is None:
             return False
@@ -167,10 +167,10 @@ class BatchSplitter:
         batch.replace_records(chunk, len(data), 0)
         return True
 
-    def _part(self, batch: ProducerBatch, records: Range, start: int) -> ProducerBatch:
+    def _part(self, batch: Batch, records: Range, start: int) -> Batch:
         result = BatchResult(batch.result.loop, batch.result.topic_partition)
-        part = ProducerBatch(
-            batch.queue,
+        part = Batch(
+            batch.partition,
             result,
             batch.chunk,
             options=batch.options,
@@ -180,8 +180,13 @@ class BatchSplitter:
         count = records.stop - records.first
         size, latest = renumber_records(batch.chunk, batch.start + start, records.first, count)
         # Timestamps stay relative to the batch's base. Brokers answer a copy with the latest time of the part itself.
-        times = BatchTimes(batch.times.base_timestamp, batch.times.base_timestamp + latest)
-        part.hold(batch.start + start, size, count=count, times=times)
+        part.hold(
+            batch.start + start,
+            size,
+            count=count,
+            base_timestamp=batch.base_timestamp,
+            max_timestamp=batch.base_timestamp + latest,
+        )
         part.generation = batch.generation
         part.attempts_before = batch.attempts_before + batch.attempts
         part.last_error = batch.last_error
@@ -191,7 +196,7 @@ class BatchSplitter:
         return part
 
 
-def _identity_from(batch: ProducerBatch, first: int) -> BatchIdentity:
+def _identity_from(batch: Batch, first: int) -> BatchIdentity:
     if not batch.is_stamped:
         return NO_IDENTITY
     return batch.identity._replace(base_sequence=sequence_after(batch.identity.base_sequence, first))

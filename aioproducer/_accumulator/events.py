@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
     from aioproducer.errors import KafkaError
     from aioproducer.records import TopicPartition
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class OnTopicRecreated(Protocol):
     """Function that continues with one partition of a topic that was deleted and created again."""
 
-    def __call__(self, queue: PartitionQueue, *, exists: bool) -> None:
+    def __call__(self, partition: Partition, *, exists: bool) -> None:
         """Continue with the partition, or end its batches if the new topic does not have it."""
 
 
@@ -51,11 +51,11 @@ class ProducerEvents:
         """The topic of a partition was deleted and created again, with or without this partition."""
 
         # Answered by transactions only.
-        self.batch_opened: Callable[[PartitionQueue], None] = nothing
+        self.batch_opened: Callable[[Partition], None] = nothing
         """A batch was opened in a transaction."""
         self.records_failed: Callable[[KafkaError], None] = nothing
         """Accepted records have failed; errors raised by the send call itself are not reported here."""
         self.abandoned_batch_ended: Callable[[], None] = nothing
         """A batch whose caller had given up was answered, or its connection was lost."""
-        self.log_lost: Callable[[PartitionQueue], None] = nothing
+        self.log_lost: Callable[[Partition], None] = nothing
         """The log of a partition no longer has what was acknowledged: usually its topic was created again."""

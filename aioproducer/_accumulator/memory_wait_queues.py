@@ -12,9 +12,10 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
-from aioproducer._accumulator.partition_queue import Node
+from aioproducer._accumulator.partition import Node, Partition
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
-from aioproducer._native.append import OpenPartition, RecordAppender, TopicInfo
+from aioproducer._native.append import RecordAppender
 from aioproducer.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import Delivery
 
 
-QueueOwner = OpenPartition | TopicInfo  # a partition, or a topic for records that may go to any partition
+QueueOwner = Partition | Topic  # a partition, or a topic for records that may go to any partition
 
 
 HELD_UP: Final = "held up"  # rival for all stalled partitions: none is lent a reserve, so one attempt answers for all
 
 
-Rival = Node | TopicInfo | Literal["held up"] | None
+Rival = Node | Topic | Literal["held up"] | None
 """Competitor for memory: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
 
@@ -75,9 +76,9 @@ class BufferWaiters:
         partition = self._appender.partition_of(record.topic, record.key, record.partition)
         if partition is None:
             return topic
-        if partition >= len(topic.slots):
+        if partition >= len(topic.partitions):
             self._open_batches.unknown_partition(topic, partition)
-        return self._open_batches.partitions.slot(topic, partition)
+        return self._open_batches.partitions.use(topic, partition)
 
     def join(self, record: WaitingRecord, owner: QueueOwner) -> WaitQueue:
         record.queue_owner = owner
@@ -102,9 +103,7 @@ class BufferWaiters:
         # These records are not ready, so the sender would not ask for their leaders. Without a leader a partition has
         # no reserve, so they might fail on a healthy cluster until metadata expires.
         return {
-            owner.queue.topic_partition.topic
-            for _, _, owner in self._fronts.get(None, ())
-            if isinstance(owner, OpenPartition)
+            owner.topic_partition.topic for _, _, owner in self._fronts.get(None, ()) if isinstance(owner, Partition)
         }
 
     # Serving
@@ -199,41 +198,40 @@ class BufferWaiters:
         heappush(self._fronts.setdefault(_rival_of(owner), []), (record.call_order, id(owner), owner))
 
     def _append(self, record: WaitingRecord, owner: QueueOwner) -> bool:
-        slots = (
+        partitions = (
             [owner]
-            if isinstance(owner, OpenPartition)
+            if isinstance(owner, Partition)
             else self._open_batches.partitions.candidates(owner, PARTITIONS_TRIED, partial(self._is_free, record))
         )
-        for slot in slots:
-            self._open_batches.close_if_apart(slot, record.called_at)
+        for partition in partitions:
+            self._open_batches.close_if_apart(partition, record.called_at)
             try:
                 delivery = self._appender.append_waiting(
-                    record.topic, record.value, record.key, slot.partition, record.timestamp, record.headers
+                    record.topic, record.value, record.key, partition.number, record.timestamp, record.headers
                 )
             except KafkaError as error:  # the topic was made again with fewer partitions
                 self._on_refused(record, error)
                 return True
             if delivery is None:
                 continue
-            if isinstance(owner, TopicInfo):
-                self._open_batches.partitions.note_chosen(owner, slot)
+            if isinstance(owner, Topic):
+                self._open_batches.partitions.note_chosen(owner, partition)
             self._on_appended(record, delivery)
             return True
         return False
 
-    def _is_free(self, record: WaitingRecord, slot: OpenPartition) -> bool:
+    def _is_free(self, record: WaitingRecord, partition: Partition) -> bool:
         """Whether no earlier record waits for a partition.
 
         The queue need not be empty, or a record that may go anywhere would wait while every partition has a queue. It
         would keep the first claim on the common memory, for which those queues wait: a deadlock.
         """
-        queue = self._queues.get(slot)
+        queue = self._queues.get(partition)
         first = None if queue is None else queue.first()
         return first is None or record.call_order < first.call_order
 
 
 def _rival_of(owner: QueueOwner) -> Rival:
-    if isinstance(owner, TopicInfo):
+    if isinstance(owner, Topic):
         return owner
-    queue = owner.queue
-    return HELD_UP if queue.is_stalled and queue.leader is not None else queue.leader
+    return HELD_UP if owner.is_stalled and owner.leader is not None else owner.leader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioproducer._accumulator.partition_queue import Node
+from aioproducer._accumulator.partition import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,10 +22,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
-from aioproducer._accumulator.partition_queue import ORDER_STEP, ProducerBatch
+from aioproducer._accumulator.partition import ORDER_STEP, Batch
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
-from aioproducer._native.append import OpenPartition, RecordBatchBuilder, TopicInfo
-from aioproducer._native.delivery import BatchResult, Delivery
+from aioproducer._native.delivery import BatchResult
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 
 if TYPE_CHECKING:
@@ -34,15 +33,16 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition_queue import (
+    from aioproducer._accumulator.partition import (
         BatchOptions,
         DeliveryDeadlines,
         Node,
-        PartitionQueue,
+        Partition,
         RecordDeadline,
     )
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.topic_partitions import TopicPartitions
+    from aioproducer._accumulator.topic_partitions import Topic, TopicPartitions
+    from aioproducer._native.delivery import Delivery
     from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.retry_backoff import RandomSource
@@ -99,7 +99,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         *,
         partitions: TopicPartitions,
         deadlines: DeliveryDeadlines,
-        offer: Callable[[PartitionQueue], None],
+        offer: Callable[[Partition], None],
     ) -> None:
         self._settings = settings
         self._pool = dependencies.pool
@@ -115,55 +115,54 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._events = dependencies.events
         self._offer = offer
         # Batches that are not ready, by leader and linger: a topic with a longer linger of its own keeps it.
-        self._lingering: defaultdict[tuple[Node | None, float], dict[PartitionQueue, None]] = defaultdict(dict)
-        self._open: dict[PartitionQueue, dict[PartitionQueue, None]] = {}  # each with the group it lingers with
+        self._lingering: defaultdict[tuple[Node | None, float], dict[Partition, None]] = defaultdict(dict)
+        self._open: dict[Partition, dict[Partition, None]] = {}  # each with the group it lingers with
         self.limits = BatchSizeLimits(settings.batch_size)
         self._records_closed = 0
         self._opened = 0  # batches
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """Whether batches may use the common memory, which may be kept for a waiting record; reserves stay usable."""
-        self._aged: list[PartitionQueue] = []
+        self._aged: list[Partition] = []
         self._wakeup = dependencies.wakeup
         # Batches that wait for a later step, in order: each once, though flushes and shortages may come in every turn.
-        self._to_close: OrderedDict[ProducerBatch, None] = OrderedDict()
-        self._to_make_ready: OrderedDict[ProducerBatch, None] = OrderedDict()
+        self._to_close: OrderedDict[Batch, None] = OrderedDict()
+        self._to_make_ready: OrderedDict[Batch, None] = OrderedDict()
 
     @property
-    def topics(self) -> dict[str, TopicInfo]:
+    def topics(self) -> dict[str, Topic]:
         """Topics in use, by name; the appender looks them up here."""
         return self.partitions.topics
 
     # Calls of the appender
 
-    def make_room(self, slot: OpenPartition, size: int) -> bool:
-        """Give the partition a builder with room for a record of up to `size` bytes; False if there is no memory."""
-        queue = slot.queue
+    def make_room(self, partition: Partition, size: int) -> bool:
+        """Give the partition an open batch with room for up to `size` bytes; False if there is no memory."""
         # Waiting for a large batch makes batches three times as large while the buffer is full. A partition that gives
         # no memory back must not wait, nor one in a buffer of few batches: it would take what the others need.
-        is_patient = self._pool.is_roomy and queue.is_moving  # computed before this closes a batch
-        while (batch := queue.open_batch) is not None:  # a partitioner may send here when it learns of a full batch
-            if self._may_grow(queue, size):
-                if self._grow(queue, batch, size):
+        is_patient = self._pool.is_roomy and partition.is_moving  # computed before this closes a batch
+        while (batch := partition.open_batch) is not None:  # a partitioner may send here when it learns of a full batch
+            if self._may_grow(partition, batch, size):
+                if self._grow(partition, batch, size):
                     return True
                 if is_patient:
-                    self._make_ready(queue, batch)  # no linger while a record waits
+                    self._make_ready(partition, batch)  # no linger while a record waits
                     return False
-            self._close_full(queue)
-        return self._open_batch(queue, size, is_patient=is_patient)
+            self._close_full(partition)
+        return self._open_batch(partition, size, is_patient=is_patient)
 
-    def batch_full(self, slot: OpenPartition) -> None:
-        self._close_full(slot.queue)
+    def batch_full(self, partition: Partition) -> None:
+        self._close_full(partition)
 
-    def choose_partition(self, topic: TopicInfo) -> int:
+    def choose_partition(self, topic: Topic) -> int:
         return self.partitions.choose(topic, self.clock())
 
-    def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
+    def unknown_partition(self, topic: Topic, partition: int) -> NoReturn:
         # The partition may just have been added. Refused at once all the same: Kafka's client waits `max.block.ms`,
         # which makes every wrong partition number cost a minute.
         self._events.unknown_partition(topic.topic)
         message = (
-            f"partition must be 0..{len(topic.slots) - 1} for topic {topic.topic!r}, got {partition}; brokers are "
+            f"partition must be 0..{len(topic.partitions) - 1} for topic {topic.topic!r}, got {partition}; brokers are "
             "asked again, so if it was added just now, a later call finds it"
         )
         raise InvalidPartitionError(message, topic=topic.topic, partition=partition, outcome=Outcome.NOT_WRITTEN)
@@ -182,147 +181,148 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:
         """Make the batch that a waiting record has just joined responsible for that record's flush and deadline."""
         batch = self._batch_of(delivery)
-        queue = batch.queue
+        partition = batch.partition
         batch.called_at = min(batch.called_at, called_at)
         self._deadlines.watch(batch)
-        if batch is queue.open_batch:
-            self._watch(queue, batch)
-            self._aged.append(queue)
+        if batch is partition.open_batch:
+            self._watch(partition, batch)
+            self._aged.append(partition)
         if generation < batch.generation:
             self._generations.enter_again(generation)
             self._generations.leave(batch.generation)
             batch.generation = generation
-        if batch is queue.open_batch and generation < self._generations.current:
-            self._make_ready(queue, batch)
+        if batch is partition.open_batch and generation < self._generations.current:
+            self._make_ready(partition, batch)
 
-    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+    def set_deadline(self, delivery: Delivery, deadline: RecordDeadline) -> None:
         """Let a record that was just appended end at a deadline of its own."""
-        self._deadlines.limit(self._batch_of(delivery), delivery, deadline)
+        self._deadlines.set_deadline(self._batch_of(delivery), delivery, deadline)
 
-    def _batch_of(self, delivery: Delivery) -> ProducerBatch:
+    def _batch_of(self, delivery: Delivery) -> Batch:
         """Return the batch of a record that was just appended."""
         result = delivery._batch_result
         assert result.topic_partition is not None
-        queue = self.partitions.queue(result.topic_partition)
-        batches = chain((queue.open_batch,), reversed(queue.queued))  # nearly always the first or the second
+        partition = self.partitions.find(result.topic_partition)
+        batches = chain((partition.open_batch,), reversed(partition.queued))  # nearly always the first or the second
         return next(batch for batch in batches if batch is not None and batch.result is result)
 
-    def close_if_apart(self, slot: OpenPartition, called_at: float) -> None:
+    def close_if_apart(self, partition: Partition, called_at: float) -> None:
         """Close the open batch of a partition if a record called at that time must not share its deadline."""
-        queue = slot.queue
-        batch = queue.open_batch
+        batch = partition.open_batch
         if batch is not None and abs(batch.called_at - called_at) > batch.options.closing_age_s:
-            self.close(queue)
+            self.close(partition)
 
     def close_aged(self) -> None:
         """Close batches that waiting records have made too old for new records."""
         aged, self._aged = self._aged, []
         if aged:
             now = self.clock()
-            for queue in aged:
-                batch = queue.open_batch
+            for partition in aged:
+                batch = partition.open_batch
                 if batch is not None and batch.called_at <= now - batch.options.closing_age_s:
-                    self.close(queue)
+                    self.close(partition)
 
     # Opening and closing batches
 
     def options_of(self, topic: str) -> BatchOptions:
         return self._topic_options.get(topic, self._options)
 
-    def _limit_of(self, queue: PartitionQueue) -> int:
-        return self.limits.of(queue.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
+    def _limit_of(self, partition: Partition) -> int:
+        return self.limits.of(partition.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
 
-    def _may_grow(self, queue: PartitionQueue, size: int) -> bool:
-        builder = queue.slot.builder
-        assert builder is not None
-        return builder.size + size <= builder.limit <= self._limit_of(queue)
+    def _may_grow(self, partition: Partition, batch: Batch, size: int) -> bool:
+        return batch.size + size <= batch.limit <= self._limit_of(partition)
 
-    def _grow(self, queue: PartitionQueue, batch: ProducerBatch, size: int) -> bool:
-        builder = queue.slot.builder
-        assert builder is not None
-        needed = builder.size + size
-        chunk = self._lend(min(max(needed, 4 * builder.chunk.capacity), self._limit_of(queue)), queue)
+    def _grow(self, partition: Partition, batch: Batch, size: int) -> bool:
+        needed = batch.size + size
+        chunk = self._lend(min(max(needed, 4 * batch.chunk.capacity), self._limit_of(partition)), partition)
         if chunk is None:
-            chunk = self._lend(needed, queue)
+            chunk = self._lend(needed, partition)
         if chunk is None:
             return False
-        old = builder.chunk
-        builder.move_to(chunk)
-        batch.chunk = chunk
+        old = batch.chunk
+        batch.continue_in(chunk)
         self._pool.give_back(old)
         return True
 
-    def _open_batch(self, queue: PartitionQueue, size: int, *, is_patient: bool) -> bool:
-        limit = self._limit_of(queue)
+    def _open_batch(self, partition: Partition, size: int, *, is_patient: bool) -> bool:
+        limit = self._limit_of(partition)
         has_plenty = self._pool.lent_bytes < self._pool.total_bytes // 2
-        hint = min(queue.last_size, limit) if is_patient or has_plenty else 0
-        chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), queue)
+        hint = min(partition.last_size, limit) if is_patient or has_plenty else 0
+        chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), partition)
         if chunk is None and not is_patient:
-            chunk = self._lend(size, queue)
+            chunk = self._lend(size, partition)
         if chunk is None:
             return False
         try:
             # Anything here may fail for lack of memory; the chunk must not stay lent.
-            batch = self._begin(queue, chunk, limit)
+            batch = self._begin(partition, chunk, limit)
         except MemoryError:
-            self._open.pop(queue, {}).pop(queue, None)
+            self._open.pop(partition, {}).pop(partition, None)
             self._pool.give_back(chunk)
             raise
         if batch.options.ready_age_s <= 0 or self.memory_is_short:
-            self._make_ready(queue, batch)
-        self._watch(queue, batch)
+            self._make_ready(partition, batch)
+        self._watch(partition, batch)
         self._deadlines.watch(batch)
         return True
 
-    def _begin(self, queue: PartitionQueue, chunk: Chunk, limit: int) -> ProducerBatch:
-        result = BatchResult(self._loop, queue.topic_partition)
-        result.on_wanted = partial(self._wanted, queue)
-        options = self.options_of(queue.topic_partition.topic)
-        batch = ProducerBatch(queue, result, chunk, options=options, order=queue.next_order, called_at=self.clock())
-        builder = RecordBatchBuilder(chunk, result, max(limit - HEADER_SIZE, 0), self.measures.record_size)
-        batch.builder = builder
-        queue.next_order += ORDER_STEP
-        self._open[queue] = lingering = self._lingering[queue.leader, options.ready_age_s]
-        lingering[queue] = None
+    def _begin(self, partition: Partition, chunk: Chunk, limit: int) -> Batch:
+        result = BatchResult(self._loop, partition.topic_partition)
+        result.on_wanted = partial(self._wanted, partition)
+        options = self.options_of(partition.topic_partition.topic)
+        batch = Batch(
+            partition,
+            result,
+            chunk,
+            options=options,
+            order=partition.next_order,
+            called_at=self.clock(),
+            limit=max(limit - HEADER_SIZE, 0),
+            sizes=self.measures.record_size,
+        )
+        partition.next_order += ORDER_STEP
+        self._open[partition] = lingering = self._lingering[partition.leader, options.ready_age_s]
+        lingering[partition] = None
         batch.generation = self._generations.enter()
         self._opened += 1
         if self._opened % MOST_PER_STEP == 0:
             self._events.many_batches_opened()
-        queue.open_batch, queue.slot.builder = batch, builder
+        partition.open_batch = batch
         if self._settings.is_transactional:
-            self._events.batch_opened(queue)
+            self._events.batch_opened(partition)
         return batch
 
-    def _lend(self, size: int, queue: PartitionQueue) -> Chunk | None:
+    def _lend(self, size: int, partition: Partition) -> Chunk | None:
         """Borrow for a partition; a stalled one leaves its node's reserve to the node's other partitions."""
-        reserve = None if queue.is_stalled or queue.leader is None else queue.leader.reserve
+        reserve = None if partition.is_stalled or partition.leader is None else partition.leader.reserve
         return self._pool.try_lend(size, reserve, may_use_common=self.may_use_common)
 
-    def close(self, queue: PartitionQueue) -> None:
-        batch = queue.take_open()
+    def close(self, partition: Partition) -> None:
+        batch = partition.take_open()
         if batch is None:
             return
-        self.note_closed(queue, batch)
-        self._offer(queue)
+        self.note_closed(partition, batch)
+        self._offer(partition)
 
-    def _close_full(self, queue: PartitionQueue) -> None:
-        batch = queue.open_batch
-        self.close(queue)
-        self._events.batch_filled(queue.topic_partition, batch.size if batch is not None else 0)
+    def _close_full(self, partition: Partition) -> None:
+        batch = partition.open_batch
+        self.close(partition)
+        self._events.batch_filled(partition.topic_partition, batch.size if batch is not None else 0)
 
-    def note_closed(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def note_closed(self, partition: Partition, batch: Batch) -> None:
         """Forget an open batch that was closed; the next of its partition begins with the same size."""
-        self._open.pop(queue, {}).pop(queue, None)
-        queue.last_size = batch.size
+        self._open.pop(partition, {}).pop(partition, None)
+        partition.last_size = batch.size
         self._records_closed += batch.count
         if not self._settings.is_transactional:  # a transaction would pay for each partition more
-            self.partitions.note_batch(queue, self.clock())
+            self.partitions.note_batch(partition, self.clock())
 
     @property
     def records(self) -> int:
         """Number of all records ever appended."""
-        builders = [queue.slot.builder for queue in list(self._open)]  # a copy: other threads may read it
-        return self._records_closed + sum(builder.count for builder in builders if builder is not None)
+        batches = [partition.open_batch for partition in list(self._open)]  # a copy: other threads may read it
+        return self._records_closed + sum(batch.count for batch in batches if batch is not None)
 
     @property
     def room(self) -> str:
@@ -330,8 +330,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         return f"{pool.available_bytes:,} of buffer_memory={pool.total_bytes:,} bytes are free"
 
     def close_all(self) -> None:
-        for queue in list(self._open):
-            self.close(queue)
+        for partition in list(self._open):
+            self.close(partition)
 
     def close_soon(self) -> None:
         """Close the batches that are open now: many of them in later turns of the sender."""
@@ -342,12 +342,12 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         """Close batches and make batches ready, as many as one step may, and wake the sender if there are more."""
         for _ in range(min(len(self._to_close), MOST_PER_STEP)):
             batch, _ = self._to_close.popitem(last=False)
-            if batch.queue.open_batch is batch:
-                self.close(batch.queue)
+            if batch.partition.open_batch is batch:
+                self.close(batch.partition)
         for _ in range(min(len(self._to_make_ready), MOST_PER_STEP)):
             batch, _ = self._to_make_ready.popitem(last=False)
-            if batch.queue.open_batch is batch:
-                self._make_ready(batch.queue, batch)
+            if batch.partition.open_batch is batch:
+                self._make_ready(batch.partition, batch)
         if self.has_more:
             self._wakeup.set()
 
@@ -371,58 +371,58 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     # Becoming ready
 
-    def _make_ready(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _make_ready(self, partition: Partition, batch: Batch) -> None:
         if not batch.is_ready:
             batch.is_ready = True
-            self._open[queue].pop(queue, None)
-            self._offer(queue)
+            self._open[partition].pop(partition, None)
+            self._offer(partition)
 
-    def _wanted(self, queue: PartitionQueue, result: BatchResult) -> None:
-        if queue.open_batch is not None and queue.open_batch.result is result:
-            self._make_ready(queue, queue.open_batch)
+    def _wanted(self, partition: Partition, result: BatchResult) -> None:
+        if partition.open_batch is not None and partition.open_batch.result is result:
+            self._make_ready(partition, partition.open_batch)
 
-    def _watch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _watch(self, partition: Partition, batch: Batch) -> None:
         """Check the open batch when its linger is over, then when its records are too far apart to accept more.
 
         There is one timer per partition: an earlier one stays, and checks the batch that is open then.
         """
         options = batch.options
         when = batch.called_at + (options.closing_age_s if batch.is_ready else options.ready_age_s)
-        if queue.open_timer is not None:
+        if partition.open_timer is not None:
             # A timer that fires too late is no help: without this check a record once waited 12 s instead of 5 ms.
-            if queue.open_timer.when <= when:
+            if partition.open_timer.when <= when:
                 return
-            queue.open_timer.cancel()
-        queue.open_timer = self._timers.schedule(when, partial(self._look, queue))
+            partition.open_timer.cancel()
+        partition.open_timer = self._timers.schedule(when, partial(self._look, partition))
 
-    def _look(self, queue: PartitionQueue, now: float) -> None:
+    def _look(self, partition: Partition, now: float) -> None:
         # The batch for which the timer was set may have left long ago: look at the one that is open now.
-        queue.open_timer, batch = None, queue.open_batch
+        partition.open_timer, batch = None, partition.open_batch
         if batch is None:
             return
         if not batch.is_ready and now >= batch.called_at + batch.options.ready_age_s:
-            self._make_ready_with_others(queue)
-            self._make_ready(queue, batch)  # it may wait for a later step
+            self._make_ready_with_others(partition)
+            self._make_ready(partition, batch)  # it may wait for a later step
         if now >= batch.called_at + batch.options.closing_age_s:
-            self.close(queue)
+            self.close(partition)
         else:
-            self._watch(queue, batch)
+            self._watch(partition, batch)
 
-    def _make_ready_with_others(self, queue: PartitionQueue) -> None:
+    def _make_ready_with_others(self, partition: Partition) -> None:
         """Make all batches ready that linger as long for the same node, so that they share a request."""
         # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
         # full.
-        group = self._open[queue]
+        group = self._open[partition]
         self._to_make_ready.update(self._batches_of(group))
         group.clear()  # or the timer of each would begin again with all the others
         self.go_on()
 
     @staticmethod
-    def _batches_of(queues: Iterable[PartitionQueue]) -> dict[ProducerBatch, None]:
-        batches: dict[ProducerBatch, None] = {}
-        for queue in queues:
-            assert queue.open_batch is not None, "closed without a note of it"
-            batches[queue.open_batch] = None
+    def _batches_of(queues: Iterable[Partition]) -> dict[Batch, None]:
+        batches: dict[Batch, None] = {}
+        for partition in queues:
+            assert partition.open_batch is not None, "closed without a note of it"
+            batches[partition.open_batch] = None
         return batches
 
     def __repr__(self) -> str:

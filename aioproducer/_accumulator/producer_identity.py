@@ -164,7 +164,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
             self._confirmed_on = batch.connection
             self._confirmed_at = now
         if base_offset >= 0:
-            time = batch.times.max_timestamp if log_append_time < 0 else log_append_time
+            time = batch.max_timestamp if log_append_time < 0 else log_append_time
             self._recent = (*self._recent[1 - REMEMBERED :], (base_offset, time))
 
     def has_seen(self, base_offset: int, batch: StampedBatch, *, log_append_time: int) -> bool:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.nodes import Nodes
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
-from aioproducer._accumulator.partition_queue import BatchState, DeliveryDeadlines, PartitionQueue, ProducerBatch
+from aioproducer._accumulator.partition import Batch, BatchState, DeliveryDeadlines, Partition
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from aioproducer._accumulator.partition_queue import Node
+    from aioproducer._accumulator.partition import Node
     from aioproducer._network.node_connection import NodeConnection
     from aioproducer._timing.wakeup import Wakeup
     from aioproducer.cluster import Cluster
@@ -43,55 +43,55 @@ class ReadyNodes:
     def __init__(self, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
         self._seen: dict[Node, None] = {}  # every node that ever had a ready partition, in that order
-        self.leaderless: dict[str, OrderedDict[PartitionQueue, None]] = {}  # by topic
+        self.leaderless: dict[str, OrderedDict[Partition, None]] = {}  # by topic
 
-    def offer(self, queue: PartitionQueue) -> None:
-        if queue.first_sendable() is not None:
-            self.add(queue)
+    def offer(self, partition: Partition) -> None:
+        if partition.first_sendable() is not None:
+            self.add(partition)
             self._wakeup.set()
 
-    def move(self, queue: PartitionQueue, leader: Node | None) -> None:
-        self.withdraw(queue)
-        queue.leader = leader
-        queue.identity.require_confirmation()
-        for batch in queue.queued:
+    def move(self, partition: Partition, leader: Node | None) -> None:
+        self.withdraw(partition)
+        partition.leader = leader
+        partition.identity.require_confirmation()
+        for batch in partition.queued:
             batch.not_before = 0.0
-        self.offer(queue)
+        self.offer(partition)
 
-    def add(self, queue: PartitionQueue) -> None:
+    def add(self, partition: Partition) -> None:
         """Put a partition at the end of its leader's queue, unless it is there already."""
-        if queue.is_offered:
+        if partition.is_offered:
             return
-        queue.is_offered = True
-        if queue.leader is None:
-            self.leaderless.setdefault(queue.topic_partition.topic, OrderedDict())[queue] = None
+        partition.is_offered = True
+        if partition.leader is None:
+            self.leaderless.setdefault(partition.topic_partition.topic, OrderedDict())[partition] = None
         else:
-            self._seen[queue.leader] = None
-            queue.leader.ready[queue] = None
+            self._seen[partition.leader] = None
+            partition.leader.ready[partition] = None
 
-    def offer_first(self, queue: PartitionQueue) -> None:
+    def offer_first(self, partition: Partition) -> None:
         """Put a partition back at the front: the request had no room left for its batch."""
-        assert queue.leader is not None
-        queue.is_offered = True
-        queue.leader.ready[queue] = None
-        queue.leader.ready.move_to_end(queue, last=False)
+        assert partition.leader is not None
+        partition.is_offered = True
+        partition.leader.ready[partition] = None
+        partition.leader.ready.move_to_end(partition, last=False)
 
-    def take_first(self, node: Node) -> PartitionQueue:
-        queue, _ = node.ready.popitem(last=False)
-        queue.is_offered = False
-        return queue
+    def take_first(self, node: Node) -> Partition:
+        partition, _ = node.ready.popitem(last=False)
+        partition.is_offered = False
+        return partition
 
-    def withdraw(self, queue: PartitionQueue) -> None:
-        if not queue.is_offered:
+    def withdraw(self, partition: Partition) -> None:
+        if not partition.is_offered:
             return
-        queue.is_offered = False
-        if queue.leader is None:
-            topic = queue.topic_partition.topic
-            del self.leaderless[topic][queue]
+        partition.is_offered = False
+        if partition.leader is None:
+            topic = partition.topic_partition.topic
+            del self.leaderless[topic][partition]
             if not self.leaderless[topic]:
                 del self.leaderless[topic]
         else:
-            del queue.leader.ready[queue]
+            del partition.leader.ready[partition]
 
     @property
     def nodes(self) -> list[Node]:
@@ -111,7 +111,7 @@ class RecordAccumulator:
         self._timers = dependencies.timers
         self.measures = dependencies.measures
         self.deadlines = DeliveryDeadlines(dependencies.timers)
-        self.unsealed: list[ProducerBatch] = []  # to compress; `take_unsealed` takes them
+        self.unsealed: list[Batch] = []  # to compress; `take_unsealed` takes them
         self.ready = ReadyNodes(dependencies.wakeup)
         self.offer = self.ready.offer
         self.nodes = Nodes(
@@ -135,20 +135,22 @@ class RecordAccumulator:
 
     # Topics and leaders
 
-    def update_cluster(self, cluster: Cluster, connections: Mapping[int, NodeConnection]) -> list[str]:
-        """Follow new metadata; return the topics that became usable.
+    def update_cluster(
+        self, cluster: Cluster, changed: Collection[str], connections: Mapping[int, NodeConnection]
+    ) -> list[str]:
+        """Follow new metadata, in which these topics have changed; return those that became usable.
 
         Args:
-            connections: of the nodes that it names, by id.
+            connections: of the nodes that metadata names, by id.
         """
         self.nodes.update(cluster, connections)
-        fresh = self.partitions.update(cluster)
+        fresh = self.partitions.update(cluster, changed)
         self._pool.divide_reserves(node.reserve for node in self.partitions.leaders)
         return fresh
 
-    def _move(self, queue: PartitionQueue, leader: Node | None) -> None:
-        before = queue.leader
-        self.ready.move(queue, leader)
+    def _move(self, partition: Partition, leader: Node | None) -> None:
+        before = partition.leader
+        self.ready.move(partition, leader)
         if before is not None and not before.ready:  # no batch waits for this node any more
             self.nodes.note_drained(before)
 
@@ -159,8 +161,8 @@ class RecordAccumulator:
 
     def offer_all(self) -> None:
         """Offer every partition, after what held all back, such as a missing producer id."""
-        for queue in self.partitions.queues():
-            self.offer(queue)
+        for partition in self.partitions.in_use():
+            self.offer(partition)
 
     def withdraw_idle(self) -> None:
         """Withdraw partitions without a leader that have nothing to send, until no topic begins with one.
@@ -168,9 +170,9 @@ class RecordAccumulator:
         They are never drained, so metadata would be asked for their leaders again and again. One partition is enough to
         ask for a topic, so the others are skipped: every turn does this, and there may be thousands.
         """
-        for queues in list(self.ready.leaderless.values()):
-            while (queue := next(iter(queues), None)) is not None and queue.first_sendable() is None:
-                self.ready.withdraw(queue)
+        for partitions in list(self.ready.leaderless.values()):
+            while (partition := next(iter(partitions), None)) is not None and partition.first_sendable() is None:
+                self.ready.withdraw(partition)
 
     @property
     def leaderless_topics(self) -> set[str]:
@@ -182,7 +184,7 @@ class RecordAccumulator:
         """Note that a node has ready partitions and takes no request now."""
         self.nodes.note_waiting(node, now)
 
-    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[ProducerBatch]:
+    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[Batch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
@@ -191,46 +193,46 @@ class RecordAccumulator:
         """
         if node.wait is not None:
             self.nodes.note_drained(node)
-        drained: list[ProducerBatch] = []
+        drained: list[Batch] = []
         size = 0
-        again: list[PartitionQueue] = []
+        again: list[Partition] = []
         for _ in range(min(len(node.ready), at_most)):
-            queue = self.ready.take_first(node)
+            partition = self.ready.take_first(node)
             # A partition with nothing to send now is not put back, or the sender would spin. The end of its wait offers
             # it again: backoff timer, response, compressor. A new reason to wait must do the same.
-            batch = queue.next_to_send(connection, now)
-            if batch is None or not self._try_seal(queue, batch):
+            batch = partition.next_to_send(connection, now)
+            if batch is None or not self._try_seal(partition, batch):
                 continue
             size += batch.wire_size
             if drained and size > self._settings.max_request_size:
-                self.ready.offer_first(queue)
+                self.ready.offer_first(partition)
                 break
-            queue.put_on_wire(batch, connection)
+            partition.put_on_wire(batch, connection)
             batch.node, batch.sent_at = node, now
             drained.append(batch)
-            again.append(queue)
-        for queue in again:
-            if queue.first_sendable() is not None:
-                self.ready.add(queue)
+            again.append(partition)
+        for partition in again:
+            if partition.first_sendable() is not None:
+                self.ready.add(partition)
         return drained
 
-    def _try_seal(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+    def _try_seal(self, partition: Partition, batch: Batch) -> bool:
         """Close a batch; return False if it has to be compressed first."""
         if batch.state is BatchState.OPEN:
-            queue.take_open()
-            self.open_batches.note_closed(queue, batch)
+            partition.take_open()
+            self.open_batches.note_closed(partition, batch)
         if batch.is_sealed or not batch.options.codec:
             return True
         batch.move_to(BatchState.SEALING)
         self.unsealed.append(batch)
         return False
 
-    def take_unsealed(self) -> list[ProducerBatch]:
+    def take_unsealed(self) -> list[Batch]:
         """Take the batches to compress; each comes back by `sealed`."""
         unsealed, self.unsealed = self.unsealed, []
         return unsealed
 
-    def sealed(self, batch: ProducerBatch, data: bytes | None) -> None:
+    def sealed(self, batch: Batch, data: bytes | None) -> None:
         """Queue a compressed batch; `data` is None if compression did not make it smaller."""
         batch.is_sealed = True
         if batch.state is BatchState.DONE:
@@ -242,33 +244,33 @@ class RecordAccumulator:
         batch.move_to(BatchState.QUEUED)
         if batch.record_deadlines:
             self.deadlines.watch(batch)
-        self.offer(batch.queue)
+        self.offer(batch.partition)
 
     # Retries
 
-    def put_back(self, batch: ProducerBatch, *, not_before: float, is_healthy: bool = False) -> None:
+    def put_back(self, batch: Batch, *, not_before: float, is_healthy: bool = False) -> None:
         """Queue a batch from the wire for another attempt; `is_healthy` lets keyless records continue to go there."""
         batch.not_before = not_before
-        batch.queue.put_back(batch)
+        batch.partition.put_back(batch)
         if not is_healthy:  # waiting for markers must not add a partition to the transaction each time
-            self.partitions.note_failure(batch.queue)
-        self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))
+            self.partitions.note_failure(batch.partition)
+        self._timers.schedule(not_before, partial(self._backoff_over, batch.partition))
 
-    def _backoff_over(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        self.offer(queue)
+    def _backoff_over(self, partition: Partition, now: float) -> None:  # noqa: ARG002  # a timer's callback
+        self.offer(partition)
 
     # Ends
 
-    def close_overdue(self, queue: PartitionQueue, now: float) -> None:
+    def close_overdue(self, partition: Partition, now: float) -> None:
         """Close the open batch of a partition if it, or one of its records, is overdue."""
-        batch = queue.open_batch
+        batch = partition.open_batch
         if batch is not None and (batch.first_deadline <= now or self.deadlines.is_over(batch, now)):
-            self.open_batches.close(queue)
+            self.open_batches.close(partition)
 
-    def unfinished(self) -> list[tuple[PartitionQueue, list[ProducerBatch]]]:
+    def unfinished(self) -> list[tuple[Partition, list[Batch]]]:
         """Close all open batches; return all batches that have not ended, by partition."""
         self.open_batches.close_all()
-        return [(queue, [*queue.on_wire, *queue.queued]) for queue in self.partitions.queues()]
+        return [(partition, [*partition.on_wire, *partition.queued]) for partition in self.partitions.in_use()]
 
     def __repr__(self) -> str:
         return f"<RecordAccumulator {self.partitions!r} {self.open_batches!r} {self.ready!r}>"

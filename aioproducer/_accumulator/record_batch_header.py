@@ -62,36 +62,32 @@ def _checksum() -> Callable[[Buffer, int], int]:
     return crc32c
 
 
-class BatchTimes(NamedTuple):
-    """Timestamps of a batch's first and latest record, ms since the epoch."""
-
-    base_timestamp: int
-    max_timestamp: int
-
-
 class StampedBatch(Protocol):
     """The parts of a batch that its partition's identity looks at."""
 
     order: int
     identity: BatchIdentity
-    times: BatchTimes
+    max_timestamp: int
     connection: int
     attempts: int
     sent_at: float
 
 
-NO_TIMES: Final = BatchTimes(-1, -1)
-
-
-def encode_header(
-    records: bytes | memoryview, count: int, *, times: BatchTimes, identity: BatchIdentity, compression: int
+def encode_header(  # one per field
+    records: bytes | memoryview,
+    count: int,
+    *,
+    base_timestamp: int,
+    max_timestamp: int,
+    identity: BatchIdentity,
+    compression: int,
 ) -> bytes:
     crc32c = _checksum()
     after = _AFTER_CRC.pack(
         compression | _TRANSACTIONAL if identity.is_transactional else compression,
         count - 1,
-        times.base_timestamp,
-        times.max_timestamp,
+        base_timestamp,
+        max_timestamp,
         identity.producer_id,
         identity.epoch,
         identity.base_sequence,

@@ -3,7 +3,8 @@
 A partition in use stays in use: its identity (epoch, next sequence) must survive a moment in which metadata lacks the
 topic, or the broker would take its next records for copies of old ones.
 
-A topic may have a hundred thousand partitions: a partition without records is only a leader id in an array.
+A topic may have a hundred thousand partitions: a partition without records is only a leader id in an array. A producer
+may use ten thousand topics: an update of metadata looks at those that have changed alone.
 
 Source: the topic map of RecordAccumulator, and BuiltInPartitioner, in Apache Kafka.
 """
@@ -15,8 +16,8 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
-from aioproducer._native.append import OpenPartition, TopicInfo
+from aioproducer._accumulator.partition import Partition
+from aioproducer._native.append import TopicInfo
 from aioproducer._protocol.partition_views import NO_LEADER
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.records import TopicPartition
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.nodes import Nodes
-    from aioproducer._accumulator.partition_queue import Node
+    from aioproducer._accumulator.partition import Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.cluster import Cluster, TopicView
@@ -41,8 +42,49 @@ Longer than a fast sender needs for a batch, and than most responses take."""
 _DRAWS: Final = 8  # random draws of a partition with a leader, before all partitions are searched
 
 
+class Topic(TopicInfo):
+    """A topic that records were sent to: what metadata says of it, and its partitions in use.
+
+    The native append knows it as a `TopicInfo`: its name, its partitions by number, the one of keyless records, and how
+    many records wait.
+    """
+
+    __slots__ = ("chosen_at", "gone", "last_chosen", "leader_ids", "leading", "preferred", "topic_id", "used", "view")
+
+    def __init__(self, name: str) -> None:  # noqa: ARG002  # the native part takes the name
+        self.view: TopicView | None = None  # None while it is forgotten
+        self.topic_id = NO_TOPIC_ID  # last known, also while it is forgotten
+        self.leader_ids = array("i")  # by number, of all partitions
+        self.leading: frozenset[Node] = frozenset()
+        self.preferred: tuple[frozenset[Node], array[int]] | None = None  # nodes, and the partitions that they lead
+        self.used: dict[int, Partition] = {}  # by number
+        self.gone: dict[int, Partition] = {}  # by number; kept for their identities, in case they come back
+        self.last_chosen: Partition | None = None
+        self.chosen_at: float | None = None
+
+    @property
+    def waits_for_metadata_alone(self) -> bool:
+        """Whether later records wait because the topic is forgotten, and for no other reason."""
+        return self.view is None and self.blocked_count == 1
+
+    @property
+    def in_use(self) -> list[Partition]:
+        """The partitions that records were sent to, by number."""
+        return [partition for _, partition in sorted(self.used.items())]
+
+    def backlog(self, number: int) -> int:
+        partition = self.partitions[number]
+        return 0 if partition is None else partition.backlog
+
+    def choose_again(self, partition: Partition) -> None:
+        """Let the next keyless records choose, if they would go to this partition."""
+        self.leave(partition.number)
+        if self.last_chosen is partition:
+            self.last_chosen = None
+
+
 class TopicPartitions:
-    """Partitions by topic and number, each with its queue.
+    """The topics in use by name, each with its partitions.
 
     Args:
         move: called with a partition and its new leader, or None, when that changes.
@@ -56,12 +98,12 @@ class TopicPartitions:
         *,
         max_in_flight: int,
         random: RandomSource,
-        move: Callable[[PartitionQueue, Node | None], None],
+        move: Callable[[Partition, Node | None], None],
         events: ProducerEvents,
         is_adaptive: bool,
         nodes: Nodes,
     ) -> None:
-        self.topics: dict[str, TopicInfo] = {}
+        self.topics: dict[str, Topic] = {}
         self._producer_identity = producer_identity
         self._max_in_flight = max_in_flight
         self._random = random
@@ -69,33 +111,28 @@ class TopicPartitions:
         self._events = events
         self._is_adaptive = is_adaptive
         self._nodes = nodes
-        self._led: dict[str, tuple[frozenset[Node], array[int]]] = {}  # preferred nodes and what they lead, by topic
-        self._slots: dict[str, dict[int, OpenPartition]] = {}  # by topic and number, of partitions that were used
-        self._leaders: dict[str, array[int]] = {}  # by topic and number, of all partitions
-        self._views: dict[str, TopicView] = {}
-        self._topic_ids: dict[str, bytes] = {}  # last known, also of topics no longer followed
-        self._gone: dict[TopicPartition, OpenPartition] = {}  # kept for their identities, in case they come back
+        self._topics_led: Counter[Node] = Counter()  # number of topics by node
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
-        self._leading: dict[str, frozenset[Node]] = {}  # by topic
-        self._last_chosen: dict[str, OpenPartition] = {}
-        self._chosen_at: dict[str, float] = {}
 
     # Following metadata
 
-    def update(self, cluster: Cluster) -> list[str]:
+    def update(self, cluster: Cluster, changed: Collection[str]) -> list[str]:
         """Follow new metadata: partitions join, leaders move; an unchanged topic costs nothing.
+
+        Args:
+            changed: names of the topics whose views have come, gone or changed since the last update.
 
         Returns:
             Topics that became usable, or are followed again: records may wait for them.
         """
         is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
         self._cluster_id = cluster.cluster_id
-        for name in [*self._views] if is_elsewhere else self._views.keys() - cluster.topics.keys():
-            self._forget_leaders(name)
-        changed = self._changed(cluster)
-        fresh = [view.name for view in changed if view.name not in self._views]
-        for view in changed:
+        for topic in self._lost(cluster, changed, is_elsewhere=is_elsewhere):
+            self._forget_leaders(topic)
+        views = self._changed(cluster, cluster.topics if is_elsewhere else changed)
+        fresh = [view.name for view in views if self._is_news(view.name)]
+        for view in views:
             is_another = self._is_another(view)
             self._follow(cluster, view)
             if is_another and not is_elsewhere:
@@ -105,65 +142,74 @@ class TopicPartitions:
         return fresh
 
     @property
-    def leaders(self) -> frozenset[Node]:
-        return frozenset().union(*self._leading.values())
+    def leaders(self) -> Collection[Node]:
+        return [node for node, topics in self._topics_led.items() if topics]
 
-    def _changed(self, cluster: Cluster) -> list[TopicView]:
+    def _lost(self, cluster: Cluster, changed: Collection[str], *, is_elsewhere: bool) -> list[Topic]:
+        """Return the followed topics that metadata no longer has: all, if it is another cluster's."""
+        if is_elsewhere:
+            return [topic for topic in self.topics.values() if topic.view is not None]
+        known = (self.topics.get(name) for name in changed if name not in cluster.topics)
+        return [topic for topic in known if topic is not None and topic.view is not None]
+
+    def _is_news(self, name: str) -> bool:
+        topic = self.topics.get(name)
+        return topic is None or topic.view is None
+
+    def _changed(self, cluster: Cluster, changed: Collection[str]) -> list[TopicView]:
         """Return the topics to follow again: all if the set of nodes has changed, since any node may be a leader."""
         nodes_changed = cluster.nodes.keys() != self._node_ids
         self._node_ids = cluster.nodes.keys()
-        return [
-            view
-            for view in cluster.topics.values()
-            if view.partitions and (nodes_changed or self._views.get(view.name) is not view)
-        ]
+        if nodes_changed:
+            return [view for view in cluster.topics.values() if view.partitions]
+        views = (cluster.topics.get(name) for name in changed)
+        return [view for view in views if view is not None and view.partitions]
 
     def _is_another(self, view: TopicView) -> bool:
         """Whether a topic was deleted and made again; without topic ids, fewer partitions are the sign of it."""
-        ids = {self._topic_ids.get(view.name, NO_TOPIC_ID), view.topic_id}
-        if NO_TOPIC_ID not in ids:
-            return len(ids) > 1
         topic = self.topics.get(view.name)
-        return topic is not None and len(view.partitions) < len(topic.slots)
+        if topic is None:
+            return False
+        if NO_TOPIC_ID not in {topic.topic_id, view.topic_id}:
+            return topic.topic_id != view.topic_id
+        return len(view.partitions) < len(topic.partitions)
 
     def _follow(self, cluster: Cluster, view: TopicView) -> None:
         topic = self.topics.get(view.name)
         if topic is None:
-            topic = self.topics[view.name] = TopicInfo(view.name)
-            self._slots[view.name], self._leaders[view.name] = {}, array("i")
-        elif view.name not in self._views:
+            topic = self.topics[view.name] = Topic(view.name)
+        elif topic.view is None:
             topic.unblock()  # `_forget_leaders` has blocked it
-        self._views[view.name], self._topic_ids[view.name] = view, view.topic_id
-        if len(view.partitions) > len(topic.slots):
-            topic.slots.extend([None] * (len(view.partitions) - len(topic.slots)))
-        leaders = _known_leaders(view, cluster)
-        leaders.extend([NO_LEADER] * (len(topic.slots) - len(leaders)))
-        self._follow_leaders(topic, leaders)
-        again = [number for name, number in self._gone if name == view.name and number < len(topic.slots)]
-        for number in again:  # the old queue comes back, since a broker may still answer for it
-            self.slot(topic, number)
+        topic.view, topic.topic_id = view, view.topic_id
+        if len(view.partitions) > len(topic.partitions):
+            topic.partitions.extend([None] * (len(view.partitions) - len(topic.partitions)))
+        leader_ids = _known_leaders(view, cluster)
+        leader_ids.extend([NO_LEADER] * (len(topic.partitions) - len(leader_ids)))
+        self._follow_leaders(topic, leader_ids)
+        for number in [number for number in topic.gone if number < len(topic.partitions)]:
+            self.use(topic, number)  # the old partition comes back, since a broker may still answer for it
 
-    def _forget_leaders(self, name: str) -> None:
+    def _forget_leaders(self, topic: Topic) -> None:
         """Stop following a topic not used for long; the next record for it first asks for metadata.
 
         It may have more partitions by then, and a key placed among the old ones would be where no consumer expects it.
         """
-        del self._views[name]
-        topic = self.topics[name]
+        topic.view = None
         # No record joins a batch until metadata is back, so a keyed record is not placed by an old partition count.
         topic.block()
-        self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.slots))
+        self._follow_leaders(topic, array("i", [NO_LEADER]) * len(topic.partitions))
 
-    def _follow_leaders(self, topic: TopicInfo, leaders: array[int]) -> None:
+    def _follow_leaders(self, topic: Topic, leader_ids: array[int]) -> None:
         """Take the leaders of all partitions of a topic; those without records cost no step each."""
-        before = self._leaders[topic.topic]
-        if before == leaders:
+        if topic.leader_ids == leader_ids:
             return
-        self._leaders[topic.topic] = leaders
-        self._leading[topic.topic] = frozenset(map(self._nodes.of, set(leaders) - {NO_LEADER}))
-        self._led.pop(topic.topic, None)
-        for _, slot in sorted(self._slots[topic.topic].items()):
-            self._follow_leader(slot)
+        before, topic.leading = topic.leading, frozenset(map(self._nodes.of, set(leader_ids) - {NO_LEADER}))
+        topic.leader_ids = leader_ids
+        topic.preferred = None
+        self._topics_led.subtract(before - topic.leading)
+        self._topics_led.update(topic.leading - before)
+        for partition in topic.in_use:
+            self._follow_leader(topic, partition)
 
     def _start_over(self, cluster: Cluster) -> None:
         """Start over in another cluster, with different logs; the producer id may be another producer's there."""
@@ -171,97 +217,74 @@ class TopicPartitions:
         if identity.producer_id is not None:
             identity.discard(identity.producer_id)
         for name, topic in self.topics.items():
-            self._forget_logs(topic, cluster.partition_count(name) or len(topic.slots))
+            self._forget_logs(topic, cluster.partition_count(name) or len(topic.partitions))
 
-    def _forget_logs(self, topic: TopicInfo, count: int) -> None:
+    def _forget_logs(self, topic: Topic, count: int) -> None:
         """Forget the logs of a topic that was deleted and made again."""
-        if len(topic.slots) > count:
+        if len(topic.partitions) > count:
             topic.stick_to(-1)
-            self._last_chosen.pop(topic.topic, None)
-        del topic.slots[count:]
-        slots = self._slots[topic.topic]
-        del self._leaders[topic.topic][count:]  # they have no leader any more
-        gone = [slots.pop(number) for number in sorted(slots) if number >= count]
-        for _, slot in sorted(slots.items()):
-            self._events.topic_recreated(slot.queue, exists=True)
-        for slot in gone:
-            # If the partition returns, it must continue its sequences: the broker may know them.
-            self._gone[slot.queue.topic_partition] = slot
-            self._events.topic_recreated(slot.queue, exists=False)
+            topic.last_chosen = None
+        del topic.partitions[count:]
+        del topic.leader_ids[count:]  # they have no leader any more
+        gone = {number: topic.used.pop(number) for number in sorted(topic.used) if number >= count}
+        topic.gone.update(gone)  # a partition that returns must continue its sequences: the broker may know them
+        for partition in topic.in_use:
+            self._events.topic_recreated(partition, exists=True)
+        for partition in gone.values():
+            self._events.topic_recreated(partition, exists=False)
 
-    def slot(self, topic: TopicInfo, partition: int) -> OpenPartition:
+    def use(self, topic: Topic, number: int) -> Partition:
         """Return one partition, which is in use from now on."""
-        slot: OpenPartition | None = topic.slots[partition]
-        if slot is None:
-            slot = topic.slots[partition] = self._new_slot(TopicPartition(topic.topic, partition))
-            self._slots[topic.topic][partition] = slot
-            self._follow_leader(slot)
-        return slot
+        partition = topic.partitions[number]
+        if partition is None:
+            partition = topic.gone.pop(number, None) or self._new_partition(TopicPartition(topic.topic, number))
+            topic.partitions[number] = topic.used[number] = partition
+            self._follow_leader(topic, partition)
+        return partition
 
-    def _new_slot(self, topic_partition: TopicPartition) -> OpenPartition:
-        if topic_partition in self._gone:
-            return self._gone.pop(topic_partition)
-        identity = self._producer_identity.of_partition()
-        queue = PartitionQueue(topic_partition, identity, max_in_flight=self._max_in_flight)
-        queue.slot = OpenPartition(topic_partition.partition, queue)
-        return queue.slot
+    def _new_partition(self, topic_partition: TopicPartition) -> Partition:
+        return Partition(topic_partition, self._producer_identity.of_partition(), max_in_flight=self._max_in_flight)
 
-    def _follow_leader(self, slot: OpenPartition) -> None:
-        queue = slot.queue
-        leader = self._leader_of(queue.topic_partition.topic, slot.partition)
-        if queue.leader is leader:
+    def _follow_leader(self, topic: Topic, partition: Partition) -> None:
+        leader_id = topic.leader_ids[partition.number]
+        leader = None if leader_id == NO_LEADER else self._nodes.of(leader_id)
+        if partition.leader is leader:
             return
         if leader is None or self._nodes.is_far(leader):
-            self._leave(queue)
-        self._move(queue, leader)
-
-    def _leader_of(self, topic: str, partition: int) -> Node | None:
-        leader_id = self._leaders[topic][partition]
-        return None if leader_id == NO_LEADER else self._nodes.of(leader_id)
+            topic.choose_again(partition)
+        self._move(partition, leader)
 
     # Looking up
 
-    def queues(self) -> list[PartitionQueue]:
-        return [slot.queue for slots in self._slots.values() for _, slot in sorted(slots.items())]
+    def in_use(self) -> list[Partition]:
+        return [partition for topic in self.topics.values() for partition in topic.in_use]
 
     def is_any_on_wire(self) -> bool:
         """Whether any batch is on the wire, including to partitions that no longer exist."""
         # An abort waits for this. A late batch for a deleted partition would be committed with the next transaction.
-        slots = chain(*(slots.values() for slots in self._slots.values()), self._gone.values())
-        return any(slot.queue.on_wire for slot in slots)
+        topics = self.topics.values()
+        return any(each.on_wire for topic in topics for each in chain(topic.used.values(), topic.gone.values()))
 
-    def is_forgotten(self, topic: str) -> bool:
-        """Whether a topic has partitions here but is no longer followed."""
-        return topic in self.topics and topic not in self._views
-
-    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
-        queue: PartitionQueue = self.slot(self.topics[topic_partition.topic], topic_partition.partition).queue
-        return queue
+    def find(self, topic_partition: TopicPartition) -> Partition:
+        return self.use(self.topics[topic_partition.topic], topic_partition.partition)
 
     # Choosing
 
-    def choose(self, topic: TopicInfo, now: float) -> int:
+    def choose(self, topic: Topic, now: float) -> int:
         """Choose a partition for the next keyless records: of two at random the one with the shorter queue.
 
         Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect at a constant
         cost.
         """
-        self._chosen_at[topic.topic] = now
+        topic.chosen_at = now
         # "The power of two choices": nearly as good as the shortest of all queues, at the cost of two look-ups.
         eligible = self._eligible(topic)
         first, second = (self._random_partition(topic, eligible) for _ in range(2))
-        if self._is_adaptive and self._backlog(topic, second) < self._backlog(topic, first):
+        if self._is_adaptive and topic.backlog(second) < topic.backlog(first):
             return second
         return first
 
-    @staticmethod
-    def _backlog(topic: TopicInfo, partition: int) -> int:
-        slot: OpenPartition | None = topic.slots[partition]
-        return 0 if slot is None else slot.queue.backlog
-
-    def candidates(
-        self, topic: TopicInfo, at_most: int, is_free: Callable[[OpenPartition], bool]
-    ) -> list[OpenPartition]:
+    def candidates(self, topic: Topic, at_most: int, is_free: Callable[[Partition], bool]) -> list[Partition]:
         """Return partitions for a waiting record that may go anywhere: one per leader.
 
         The partition of the last such record comes first, while its batch is open.
@@ -273,76 +296,73 @@ class TopicPartitions:
         count = len(eligible)
         start = self._random.randrange(count)
         near = [eligible[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT))]
-        free = [number for number in near if (slot := topic.slots[number]) is None or is_free(slot)]
-        by_leader = {self._leader_of(topic.topic, number): number for number in free}
-        unled = by_leader.pop(None, None)
+        free = [number for number in near if (partition := topic.partitions[number]) is None or is_free(partition)]
+        by_leader = {topic.leader_ids[number]: number for number in free}
+        unled = by_leader.pop(NO_LEADER, None)
         numbers = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
-        found = [self.slot(topic, number) for number in numbers]
-        last = self._last_chosen.get(topic.topic)
-        if last is not None and last.builder is not None and is_free(last):
+        found = [self.use(topic, number) for number in numbers]
+        last = topic.last_chosen
+        if last is not None and last.open_batch is not None and is_free(last):
             found.insert(0, last)
         return found
 
-    def note_chosen(self, topic: TopicInfo, slot: OpenPartition) -> None:
+    @staticmethod
+    def note_chosen(topic: Topic, partition: Partition) -> None:
         """Let the next records that may go anywhere follow to this partition."""
-        self._last_chosen[topic.topic] = slot
+        topic.last_chosen = partition
         # Also when the partition is not new: otherwise every later keyless record waits for memory on its own.
-        topic.stick_to(slot.partition)
-        self._chosen_at.pop(topic.topic, None)
+        topic.stick_to(partition.number)
+        topic.chosen_at = None
 
-    def note_batch(self, queue: PartitionQueue, now: float) -> None:
+    def note_batch(self, partition: Partition, now: float) -> None:
         """Note a closed batch: if the choice is adaptive and not recent, the next batch goes elsewhere.
 
         If all records are awaited, a slow node has no queue that would show it.
         """
-        chosen_at = self._chosen_at.setdefault(queue.topic_partition.topic, now)
-        if self._is_adaptive and now >= chosen_at + _LONGEST_CHOICE_S:
-            self._leave(queue)
+        topic = self.topics[partition.topic_partition.topic]
+        if topic.chosen_at is None:
+            topic.chosen_at = now
+        if self._is_adaptive and now >= topic.chosen_at + _LONGEST_CHOICE_S:
+            topic.choose_again(partition)
 
-    def note_failure(self, queue: PartitionQueue) -> None:
+    def note_failure(self, partition: Partition) -> None:
         """If the choice is adaptive, let the next keyless records choose again: other queues are shorter.
 
         Otherwise a batch of them would follow into the failing partition, which is many if each is awaited.
         """
         if self._is_adaptive:
-            self._leave(queue)
+            self.topics[partition.topic_partition.topic].choose_again(partition)
 
     def leave_node(self, node: Node) -> None:
         """Let keyless records choose again where they went to a node that does not take them."""
-        for queue in self.queues():
-            if queue.leader is node:
-                self._leave(queue)
+        for topic in self.topics.values():
+            for partition in topic.in_use:
+                if partition.leader is node:
+                    topic.choose_again(partition)
 
-    def _leave(self, queue: PartitionQueue) -> None:
-        name, partition = queue.topic_partition
-        self.topics[name].leave(partition)
-        if self._last_chosen.get(name) is queue.slot:
-            del self._last_chosen[name]
-
-    def _eligible(self, topic: TopicInfo) -> Sequence[int]:
+    def _eligible(self, topic: Topic) -> Sequence[int]:
         """Return the partitions for keyless records: those of preferred leaders, or all if none is preferred."""
-        leading = self._leading[topic.topic]
-        nodes = self._nodes.preferred(leading)
-        if nodes == leading:
-            return range(len(topic.slots))
-        known = self._led.get(topic.topic)
+        nodes = self._nodes.preferred(topic.leading)
+        if nodes == topic.leading:
+            return range(len(topic.partitions))
+        known = topic.preferred
         if known is None or known[0] != nodes:  # all partitions are looked at only when nodes or leaders change
-            leaders, ids = enumerate(self._leaders[topic.topic]), {node.id for node in nodes}
+            leaders, ids = enumerate(topic.leader_ids), {node.id for node in nodes}
             known = nodes, array("i", [number for number, leader_id in leaders if leader_id in ids])
-            self._led[topic.topic] = known
+            topic.preferred = known
         return known[1]
 
-    def _random_partition(self, topic: TopicInfo, eligible: Sequence[int]) -> int:
-        leaders = self._leaders[topic.topic]
+    def _random_partition(self, topic: Topic, eligible: Sequence[int]) -> int:
+        leader_ids = topic.leader_ids
         for _ in range(_DRAWS):
-            partition = eligible[self._random.randrange(len(eligible))]
-            if leaders[partition] != NO_LEADER:
-                return partition
-        led = [number for number, leader_id in enumerate(leaders) if leader_id != NO_LEADER]
-        return led[self._random.randrange(len(led))] if led else self._random.randrange(len(leaders))
+            number = eligible[self._random.randrange(len(eligible))]
+            if leader_ids[number] != NO_LEADER:
+                return number
+        led = [number for number, leader_id in enumerate(leader_ids) if leader_id != NO_LEADER]
+        return led[self._random.randrange(len(led))] if led else self._random.randrange(len(leader_ids))
 
     def __repr__(self) -> str:
-        led = Counter(chain(*self._leaders.values()))
+        led = Counter(chain.from_iterable(topic.leader_ids for topic in self.topics.values()))
         del led[NO_LEADER]
         return f"<TopicPartitions topics={len(self.topics)} leaders={dict(led)}>"
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer._accumulator.partition_queue import RecordDeadline
-    from aioproducer._native.append import Headers, OpenPartition, TopicInfo
+    from aioproducer._accumulator.partition import Partition, RecordDeadline
+    from aioproducer._accumulator.topic_partitions import Topic
+    from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import Timer
 
@@ -64,8 +65,8 @@ class WaitingRecord:
         self.choose_partition: Callable[[], int] | None = None
         self.deadline: RecordDeadline | None = None  # its own
         self.deadline_timer: Timer | None = None
-        self.queue_owner: OpenPartition | TopicInfo | None = None
-        self.blocked_topic: TopicInfo | None = None
+        self.queue_owner: Partition | Topic | None = None
+        self.blocked_topic: Topic | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
@@ -77,7 +78,7 @@ class WaitingRecord:
     def is_waiting(self) -> bool:
         return self.queue is not None
 
-    def block(self, topic: TopicInfo | None) -> None:
+    def block(self, topic: Topic | None) -> None:
         """Block all partitions of a topic for later records; None unblocks them."""
         if self.blocked_topic is not None:
             self.blocked_topic.unblock()

@@ -215,7 +215,7 @@ class WaitQueues:
         self._leave(record)
         self._open_batches.take_over_waiting_record(delivery, record.generation, record.called_at)
         if record.deadline is not None:
-            self._open_batches.limit(delivery, record.deadline)
+            self._open_batches.set_deadline(delivery, record.deadline)
         record.result.move([(0, delivery._batch_result, delivery._position)])
         self._generations.leave(record.generation)
 

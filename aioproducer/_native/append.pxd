@@ -18,43 +18,44 @@ cdef const char* NO_HEADERS       # a count of none
 
 
 cdef class RecordBatchBuilder:
-    cdef readonly Chunk chunk                # where the records are written
-    cdef readonly BatchResult result         # shared by the batch's deliveries
+    cdef public Chunk chunk                  # where the records are written
+    cdef public BatchResult result           # shared by the batch's deliveries
     cdef RecordSizes _sizes                  # of the producer's records
-    cdef readonly Py_ssize_t size            # bytes of records written
+    cdef public Py_ssize_t size              # bytes of records written
     cdef readonly Py_ssize_t limit           # bytes that the records may take; the first may exceed it
-    cdef readonly int count                  # records written
-    cdef readonly int64_t base_timestamp     # of the first record, ms since the epoch
-    cdef readonly int64_t max_timestamp      # ms since the epoch
+    cdef public int count                    # records written
+    cdef public int64_t base_timestamp       # of the first record, ms since the epoch
+    cdef public int64_t max_timestamp        # ms since the epoch
 
 
 cdef class OpenPartition:
-    cdef readonly int partition
-    cdef readonly object queue               # the accumulator's PartitionQueue
-    cdef public RecordBatchBuilder builder   # of the open batch, or None
+    cdef readonly int number
+    cdef public RecordBatchBuilder open_batch  # or None
     cdef public int waiting_count            # waiting records of this partition: later ones wait behind them
 
 
 cdef class TopicInfo:
     cdef readonly str topic
-    cdef readonly list slots                 # OpenPartition by partition number; None if unused
+    cdef readonly list partitions            # by number; None if unused
     cdef int sticky                          # partition of keyless records; -1 = to be chosen
     cdef Py_ssize_t sticky_bytes             # written to it since it was chosen
     cdef public int waiting_count            # waiting records for any partition: later ones wait behind them
     cdef readonly int blocked_count          # records to have their partition chosen; one more when forgotten
 
 
-cdef inline OpenPartition slot_at(object open_batches, TopicInfo topic, Py_ssize_t partition):
-    """The slot of a partition, which is made when the first record goes there."""
-    slot = topic.slots[partition]
-    return <OpenPartition>slot if slot is not None else <OpenPartition>open_batches.partitions.slot(topic, partition)
+cdef inline OpenPartition partition_at(object open_batches, TopicInfo topic, Py_ssize_t number):
+    """A partition, which is made when the first record goes there."""
+    partition = topic.partitions[number]
+    if partition is None:
+        partition = open_batches.partitions.use(topic, number)
+    return <OpenPartition>partition
 
 
 cdef class RecordAppender:
     cdef readonly dict topics                # name -> TopicInfo; the accumulator's own
     cdef object _topic                       # last name, and its TopicInfo
     cdef TopicInfo _topic_info
-    cdef OpenPartition _slot                 # where room was found last
+    cdef OpenPartition _partition            # where room was found last
     cdef object _open_batches                # asked once per batch: make_room, batch_full, choose_partition
     cdef object _wall_clock                  # callable -> ms since the epoch; None = the system's clock
     cdef object _refuse                      # called to raise when `closed`, or on another thread
@@ -91,14 +92,14 @@ cdef inline bint is_keyless(RecordAppender appender, const RecordBytes* record) 
     return appender._ignore_keys or not has_hash(appender._key_hash, record.key_size)
 
 
-cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
-    cdef Py_ssize_t count = len(topic.slots)
+cdef inline OpenPartition find_partition(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
+    cdef Py_ssize_t count = len(topic.partitions)
     if record.partition >= 0:
         if record.partition >= count:
             appender._open_batches.unknown_partition(topic, record.partition)
-        return slot_at(appender._open_batches, topic, record.partition)
+        return partition_at(appender._open_batches, topic, record.partition)
     if not is_keyless(appender, record):
-        return slot_at(
+        return partition_at(
             appender._open_batches, topic,
             partition_of_key(appender._key_hash, <const unsigned char*>record.key, record.key_size, count),
         )
@@ -107,27 +108,27 @@ cdef inline OpenPartition find_slot(RecordAppender appender, TopicInfo topic, co
         topic.sticky = appender._open_batches.choose_partition(topic)
         topic.sticky_bytes = 0
     topic.sticky_bytes += record.size
-    return slot_at(appender._open_batches, topic, topic.sticky)
+    return partition_at(appender._open_batches, topic, topic.sticky)
 
 
 cdef inline RecordBatchBuilder room_for(RecordAppender appender, TopicInfo topic, const RecordBytes* record):
     """Returns where to write; None if the record must wait, for memory or behind others of its partition or topic."""
-    cdef OpenPartition slot
+    cdef OpenPartition partition
     cdef RecordBatchBuilder builder
     cdef Py_ssize_t end
     if topic.waiting_count and record.partition < 0 and is_keyless(appender, record):
         return None
-    slot = find_slot(appender, topic, record)
-    builder = slot.builder
-    if slot.waiting_count:
+    partition = find_partition(appender, topic, record)
+    builder = partition.open_batch
+    if partition.waiting_count:
         return None
     if builder is not None:
         end = builder.size + record.size
     if builder is None or end > builder.chunk.capacity or (end > builder.limit and builder.count):
-        if not appender._open_batches.make_room(slot, record.size):
+        if not appender._open_batches.make_room(partition, record.size):
             return None
-        builder = slot.builder
-    appender._slot = slot
+        builder = partition.open_batch
+    appender._partition = partition
     return builder
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.measures import RecordSizes
 from aioproducer._native.memory import Chunk
@@ -18,21 +19,21 @@ class OpenBatches(Protocol):
     """The part of `OpenBatches` that the appender asks, once per batch."""
 
     @property
-    def topics(self) -> dict[str, TopicInfo]:
+    def topics(self) -> dict[str, Topic]:
         """Topics in use, by name."""
-    def make_room(self, slot: OpenPartition, size: int) -> bool:
-        """Give `slot` a builder with room for `size` bytes; False if there is no memory."""
-    def batch_full(self, slot: OpenPartition) -> None:
-        """Close the full batch of `slot`."""
-    def choose_partition(self, topic: TopicInfo) -> int:
+    def make_room(self, partition: Partition, size: int) -> bool:
+        """Give a partition an open batch with room for `size` bytes; False if there is no memory."""
+    def batch_full(self, partition: Partition) -> None:
+        """Close the full batch of a partition."""
+    def choose_partition(self, topic: Topic) -> int:
         """Return the partition for the next keyless records."""
-    def unknown_partition(self, topic: TopicInfo, partition: int) -> NoReturn:
+    def unknown_partition(self, topic: Topic, partition: int) -> NoReturn:
         """Raise ValueError: the topic has no such partition."""
     def too_large(self, topic: str, size: int) -> RecordTooLargeError:
         """Return the error of a record of up to `size` bytes."""
 
 class RecordBatchBuilder:
-    """Writes the records of one open batch into a chunk."""
+    """The part of a `Batch` that the append works with: writes the records of an open batch into its chunk."""
 
     chunk: Chunk
     result: BatchResult
@@ -43,24 +44,23 @@ class RecordBatchBuilder:
     max_timestamp: int  # ms since the epoch
 
     def __init__(self, chunk: Chunk, result: BatchResult, limit: int, sizes: RecordSizes | None = None) -> None: ...
-    def move_to(self, chunk: Chunk) -> None:
+    def continue_in(self, chunk: Chunk) -> None:
         """Continue in a larger chunk with a copy of the records; the caller frees the old one."""
 
 class OpenPartition:
-    """Open batch and wait queue length of one partition."""
+    """The part of a `Partition` that the append works with: its open batch, and how many records wait."""
 
-    partition: int
-    queue: PartitionQueue
-    builder: RecordBatchBuilder | None  # of the open batch, or None
+    number: int
+    open_batch: RecordBatchBuilder | None
     waiting_count: int  # waiting records of this partition: later ones wait behind them
 
-    def __init__(self, partition: int, queue: PartitionQueue) -> None: ...
+    def __init__(self, number: int) -> None: ...
 
 class TopicInfo:
-    """The partitions of one topic, and the sticky one of its keyless records (KIP-794)."""
+    """The part of a `Topic` that the append works with: partitions, and the sticky one of keyless records (KIP-794)."""
 
     topic: str
-    slots: list[OpenPartition | None]
+    partitions: list[Partition | None]  # by number; None if unused
 
     def __init__(self, topic: str) -> None: ...
     waiting_count: int  # waiting records for any of its partitions: later ones wait behind them
@@ -93,7 +93,7 @@ class RecordAppender:
         key_hash: of keys: 0 murmur2, 1 CRC-32, 2 FNV-1a.
     """
 
-    topics: dict[str, TopicInfo]
+    topics: dict[str, Topic]
     batch_size: int
     max_record_size: int
     closed: bool  # every append calls `refuse`

@@ -69,7 +69,7 @@ def partition_for_key(bytes key not None, int partition_count):
 
 cdef class RecordBatchBuilder:
 
-    def __cinit__(self, Chunk chunk not None, BatchResult result not None, Py_ssize_t limit, RecordSizes sizes=None):
+    def __init__(self, Chunk chunk not None, BatchResult result not None, Py_ssize_t limit, RecordSizes sizes=None):
         self.chunk = chunk
         self.result = result
         self.limit = limit
@@ -77,7 +77,7 @@ cdef class RecordBatchBuilder:
         self.base_timestamp = -1
         self.max_timestamp = -1
 
-    def move_to(self, Chunk chunk not None):
+    def continue_in(self, Chunk chunk not None):
         if chunk.capacity < self.size:
             raise ValueError(f"a chunk of {chunk.capacity} bytes cannot hold {self.size} bytes of records")
         memcpy(chunk.data, self.chunk.data, self.size)
@@ -89,19 +89,15 @@ cdef class RecordBatchBuilder:
 
 cdef class OpenPartition:
 
-    def __cinit__(self, int partition, queue):
-        self.partition = partition
-        self.queue = queue
-
-    def __repr__(self):
-        return f"<OpenPartition {self.partition} {self.builder!r}>"
+    def __init__(self, int number):
+        self.number = number
 
 
 cdef class TopicInfo:
 
     def __cinit__(self, str topic not None):
         self.topic = topic
-        self.slots = []
+        self.partitions = []
         self.sticky = -1
 
     def stick_to(self, int partition):
@@ -126,7 +122,7 @@ cdef class TopicInfo:
             self.blocked_count += 1
 
     def __repr__(self):
-        return f"<TopicInfo {self.topic!r} partitions={len(self.slots)}>"
+        return f"<TopicInfo {self.topic!r} partitions={len(self.partitions)}>"
 
 
 @cython.final
@@ -303,27 +299,27 @@ cdef class RecordAppender:
 
     cdef int _after_write(self) except -1:
         try:
-            self._open_batches.batch_full(self._slot)
+            self._open_batches.batch_full(self._partition)
         except (MemoryError, RecursionError):
             pass  # the next record for this partition closes a full batch
         return 0
 
-    def append_waiting(self, topic, bytes value, bytes key, partition, int64_t timestamp, headers):
+    def append_waiting(self, topic, bytes value, bytes key, number, int64_t timestamp, headers):
         """Appends a record that waited, past the queue of its partition; None if there is no memory."""
         cdef RecordBytes record
         cdef TopicInfo topic_info = self.topics[topic]
-        cdef OpenPartition slot
+        cdef OpenPartition partition
         cdef int waiting_count
         self.busy = True
         try:
-            self.unpack(&record, topic, key, value, partition, timestamp, headers)
-            slot = find_slot(self, topic_info, &record)
-            record.partition = slot.partition
-            waiting_count, slot.waiting_count = slot.waiting_count, 0
+            self.unpack(&record, topic, key, value, number, timestamp, headers)
+            partition = find_partition(self, topic_info, &record)
+            record.partition = partition.number
+            waiting_count, partition.waiting_count = partition.waiting_count, 0
             try:
                 return self._append(topic_info, &record, None)
             finally:
-                slot.waiting_count += waiting_count
+                partition.waiting_count += waiting_count
         finally:
             self.busy = False
 
@@ -334,4 +330,4 @@ cdef class RecordAppender:
             return partition
         if key is None or self._ignore_keys or not has_hash(self._key_hash, len(key)):
             return None
-        return hash_partition(self._key_hash, key, len(topic_info.slots))
+        return hash_partition(self._key_hash, key, len(topic_info.partitions))

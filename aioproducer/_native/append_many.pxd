@@ -28,14 +28,14 @@ cdef class BulkAppend:
 
     cdef bint _take(self, TopicInfo topic_info, row) except -1
     cdef bint _append(self, TopicInfo topic_info, value, key, partition, timestamp, headers) except -1
-    cdef Share _new_share(self, OpenPartition slot, RecordBatchBuilder builder)
+    cdef Share _new_share(self, OpenPartition partition, RecordBatchBuilder builder)
 
 
-cdef inline Share share_of(BulkAppend many, OpenPartition slot, RecordBatchBuilder builder):
+cdef inline Share share_of(BulkAppend many, OpenPartition partition, RecordBatchBuilder builder):
     """The share of the call in a batch; begun with the first record."""
-    cdef object found = many._latest[slot.partition] if slot.partition < len(many._latest) else None
+    cdef object found = many._latest[partition.number] if partition.number < len(many._latest) else None
     if found is None or (<Share>found).batch_result is not builder.result:
-        return many._new_share(slot, builder)
+        return many._new_share(partition, builder)
     return <Share>found
 
 

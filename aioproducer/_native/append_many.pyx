@@ -108,16 +108,16 @@ cdef class BulkAppend:
             builder = room_for(appender, topic_info, &record)
             if builder is None:
                 return False
-            extend(share_of(self, appender._slot, builder), self.position, builder.count, 1)
+            extend(share_of(self, appender._partition, builder), self.position, builder.count, 1)
             write(appender, builder, &record)
         finally:
             appender.busy = False
         return True
 
-    cdef Share _new_share(self, OpenPartition slot, RecordBatchBuilder builder):
+    cdef Share _new_share(self, OpenPartition partition, RecordBatchBuilder builder):
         cdef Share share = Share(builder.result)
-        while len(self._latest) <= slot.partition:
+        while len(self._latest) <= partition.number:
             self._latest.append(None)
-        self._latest[slot.partition] = share
+        self._latest[partition.number] = share
         self.shares.append(share)
         return share

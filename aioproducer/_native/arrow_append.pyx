@@ -88,7 +88,7 @@ cdef class ArrowAppend(BulkAppend):
         builder = room_for(self._appender, topic_info, record)
         if builder is None:
             return False
-        extend(share_of(self, self._appender._slot, builder), self.position, builder.count, 1)
+        extend(share_of(self, self._appender._partition, builder), self.position, builder.count, 1)
         write(self._appender, builder, record)
         self.is_at_row = False
         return True
@@ -99,15 +99,17 @@ cdef class ArrowAppend(BulkAppend):
         No code in Python runs meanwhile, and nothing is allocated but room for headers.
         """
         cdef RecordAppender appender = self._appender
-        cdef OpenPartition slot = appender._slot
-        cdef RecordBatchBuilder builder = slot.builder
+        cdef OpenPartition partition = appender._partition
+        cdef RecordBatchBuilder builder = partition.open_batch
         cdef Share share
         cdef RecordBytes record
         cdef Py_ssize_t room
         cdef int before
-        if builder is None or slot.waiting_count or topic_info.waiting_count or slot.partition != topic_info.sticky:
+        if builder is None or partition.waiting_count or topic_info.waiting_count:
             return 0
-        share = share_of(self, slot, builder)
+        if partition.number != topic_info.sticky:
+            return 0
+        share = share_of(self, partition, builder)
         before = builder.count
         if share._next_position != self.position + 1 or share._next_index != before:
             return 0

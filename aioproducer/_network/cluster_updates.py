@@ -22,8 +22,10 @@ Source: Metadata, MetadataCache and MetadataSnapshot of Apache Kafka, without th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
+from math import isqrt
 from types import MappingProxyType
 from typing import Final
 
@@ -35,6 +37,8 @@ from aioproducer.records import TopicPartition
 
 _NOT_DESCRIBED: Final = PartitionView()
 _COUNT: Final = -1  # stands in `Cluster._doubts` for the number of a partition: the number of partitions is in doubt
+_MANY_TOPICS: Final = 256
+"""With fewer, a copy of all views costs less than looking each topic up in Python."""
 SAME_BROKER_S: Final = 1.0
 """A broker that reports a lower leader epoch for this long is not behind: news of a leader travels in milliseconds."""
 
@@ -53,16 +57,17 @@ def merge(cluster: Cluster, answer: MetadataResponse, now: float, *, suspected: 
     nodes = {node.id: node for node in answer.nodes if node.is_valid}
     is_elsewhere = bool(answer.cluster_id) and cluster.cluster_id not in {None, answer.cluster_id}
     known = Cluster() if is_elsewhere else cluster
-    topics = dict(known.topics)
+    views: dict[str, TopicView] = {}
     doubts = dict(known._doubts)
     for seen in answer.topics:
-        merging = _TopicMerge(seen, topics.get(seen.name), from_node=answer.from_node, now=now, doubts=doubts)
+        before = views.get(seen.name) or known.topics.get(seen.name)
+        merging = _TopicMerge(seen, before, from_node=answer.from_node, now=now, doubts=doubts)
         merging.may_go_back = seen.name in suspected
         merging.is_only_node = len(nodes) <= 1
-        topics[seen.name] = merging.result()
+        views[seen.name] = merging.result()
     return Cluster(
         nodes=MappingProxyType(nodes),
-        topics=MappingProxyType(topics),
+        topics=_with_views(known.topics, views),
         cluster_id=answer.cluster_id or cluster.cluster_id,
         controller_id=answer.controller_id,
         updated_at=now,
@@ -108,7 +113,7 @@ def with_leader_hints(
     for topic, leaders in changed.items():
         view = cluster.topics[topic]
         views[topic] = view._replace(partitions=view.partitions.with_views(leaders.items()))
-    return replace(cluster, nodes=MappingProxyType(nodes), topics=MappingProxyType({**cluster.topics, **views}))
+    return replace(cluster, nodes=MappingProxyType(nodes), topics=_with_views(cluster.topics, views))
 
 
 def without_topics(cluster: Cluster, names: Collection[str]) -> Cluster:
@@ -119,6 +124,47 @@ def without_topics(cluster: Cluster, names: Collection[str]) -> Cluster:
         topics=MappingProxyType({name: view for name, view in cluster.topics.items() if name not in names}),
         _doubts=MappingProxyType({key: doubt for key, doubt in cluster._doubts.items() if key[0] not in names}),
     )
+
+
+def _with_views(topics: Mapping[str, TopicView], views: Mapping[str, TopicView]) -> Mapping[str, TopicView]:
+    """Return a copy of views of topics, some replaced, new ones at the end; not all are copied if there are many."""
+    shared, latest = (topics.shared, topics.latest) if isinstance(topics, _ManyTopics) else (topics, {})
+    latest = {**latest, **views}
+    if len(shared) < _MANY_TOPICS or len(latest) > isqrt(len(shared)):
+        return MappingProxyType({**shared, **latest})
+    return _ManyTopics(shared, latest)
+
+
+class _ManyTopics(Mapping[str, TopicView]):
+    """Immutable views of many topics, most of them in a dict that copies share, and the latest in a small one.
+
+    A copy of ten thousand for each new topic would take longer than all that is done for the topic.
+    """
+
+    __slots__ = ("_new_count", "latest", "shared")
+
+    def __init__(self, shared: Mapping[str, TopicView], latest: Mapping[str, TopicView]) -> None:
+        self.shared = shared
+        self.latest = latest
+        self._new_count = sum(name not in shared for name in latest)
+
+    def __getitem__(self, name: str) -> TopicView:
+        view = self.latest.get(name)
+        return self.shared[name] if view is None else view
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self.shared, (name for name in self.latest if name not in self.shared))
+
+    def __len__(self) -> int:
+        return len(self.shared) + self._new_count
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def changed_topics(before: Cluster, cluster: Cluster, names: Iterable[str]) -> list[str]:
+    """Return those of these topics that have come, gone or changed between two clusters."""
+    return [name for name in names if cluster.topics.get(name) != before.topics.get(name)]
 
 
 class _TopicMerge:

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer._network.cluster_updates import merge, with_leader_hints, without_topics
+from aioproducer._network.cluster_updates import changed_topics, merge, with_leader_hints, without_topics
 from aioproducer._network.refusals import is_for_good, is_refusal
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.error_codes import ErrorCode
@@ -71,7 +72,7 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self._settings = settings
         self._log = log
         self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random=random)
-        self._topics: dict[str, float] = {}  # in use, with the time of the last use
+        self._topics: OrderedDict[str, float] = OrderedDict()  # in use, with the time of the last use; that one last
         self._urgent: set[str] = set()  # to be asked for alone
         self._suspected: set[str] = set()  # of a refused Produce: lower epochs may be true (see Cluster)
         self._is_full_wanted = True
@@ -81,7 +82,8 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self._attempts = 0  # in a row that failed or did not help; reset when no refresh is wanted
         self._asking_since = math.inf  # first attempt after the last valid response
         self._last_full = 0.0
-        self._listeners: list[Callable[[Cluster], None]] = []
+        self._forgotten: list[str] = []  # since the last cluster was published
+        self._listeners: list[Callable[[Cluster, Collection[str]], None]] = []
         self._refusal_listeners: list[Callable[[KafkaError], None]] = []
         self._first_responses: list[asyncio.Future[None]] = []
 
@@ -97,7 +99,8 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
 
     # What the producer and the sender ask for
 
-    def on_update(self, listener: Callable[[Cluster], None]) -> None:
+    def on_update(self, listener: Callable[[Cluster, Collection[str]], None]) -> None:
+        """Call a function with each new cluster and the names of the topics that have come, gone or changed in it."""
         self._listeners.append(listener)
 
     def on_refusal(self, listener: Callable[[KafkaError], None]) -> None:
@@ -112,6 +115,7 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         if topic not in self._topics:
             self._is_new_topic.set()
         self._topics[topic] = now
+        self._topics.move_to_end(topic)
 
     def topic_error(self, topic: str) -> int:
         view = self.cluster.topics.get(topic)
@@ -158,7 +162,7 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         nodes = [Node(node_id, *endpoint) for node_id, endpoint in endpoints.items()]
         cluster = with_leader_hints(self.cluster, hints, topic_ids=topic_ids, endpoints=nodes)
         if cluster is not self.cluster:
-            self._publish(cluster)
+            self._publish(cluster, changed_topics(self.cluster, cluster, {topic for topic, _ in hints}))
 
     async def first_response(self, timeout_s: float) -> None:
         """Wait until any broker has answered, at the start of a producer.
@@ -271,9 +275,10 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
 
     def _forget_idle(self, now: float) -> None:
         oldest = now - self._settings.metadata_max_idle_ms / 1000
-        idle = {topic for topic, used_at in self._topics.items() if used_at < oldest}
-        for topic in idle:
-            del self._topics[topic]
+        idle: list[str] = []
+        while self._topics and next(iter(self._topics.values())) < oldest:
+            idle.append(self._topics.popitem(last=False)[0])
+        self._forgotten += idle
         self.cluster = without_topics(self.cluster, idle)
 
     def _merge(self, answer: MetadataResponse, asked: list[str], suspected: frozenset[str]) -> None:
@@ -283,15 +288,17 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self.refreshes += 1
         self._asking_since = math.inf
         before, cluster = self.cluster, merge(self.cluster, answer._replace(topics=views), now, suspected=suspected)
-        has_news = (cluster.topics, cluster.nodes) != (before.topics, before.nodes)
+        has_changed = before.cluster_id not in {None, cluster.cluster_id}
+        named = {*before.topics, *cluster.topics} if has_changed else [view.name for view in views]
+        changed = changed_topics(before, cluster, named)
+        has_news = bool(changed) or cluster.nodes != before.nodes
         is_all_there = not self._ask_again(asked, views)
         # A response without news counts like a failure (KIP-580): a broker in trouble was asked ten times a second.
         self._attempts = 0 if has_news and is_all_there else self._attempts + 1
-        has_changed = before.cluster_id not in {None, cluster.cluster_id}
         if has_changed:
             self._client.cluster_changed(answer.from_node)  # before the connection becomes another node's
         self._client.end_rebootstrap()
-        self._publish(cluster)
+        self._publish(cluster, changed)
         if has_changed:
             now_id, id_before = printable(cluster.cluster_id or ""), printable(before.cluster_id or "")
             self._log.warning("cluster_changed", cluster_id=now_id, before=id_before)
@@ -305,11 +312,12 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self._urgent |= again
         return bool(again)
 
-    def _publish(self, cluster: Cluster) -> None:
+    def _publish(self, cluster: Cluster, changed: Collection[str]) -> None:
+        forgotten, self._forgotten = self._forgotten, []
         self.cluster = cluster
         self._client.update_nodes(cluster)
         for listener in self._listeners:
-            listener(cluster)
+            listener(cluster, [*changed, *forgotten])
 
     def _refused(self, code: int) -> BrokerError:
         if code == ErrorCode.REBOOTSTRAP_REQUIRED:

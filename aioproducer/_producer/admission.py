@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-from aioproducer._accumulator.partition_queue import RecordDeadline
+from aioproducer._accumulator.partition import RecordDeadline
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.record_pipeline import RecordArguments
@@ -66,7 +66,7 @@ class Admission:
     def limited(self, taken: TakenT, deadline: RecordDeadline | None) -> TakenT:
         """Return what was taken; a record that was appended is given its deadline."""
         if deadline is not None and isinstance(taken, Delivery) and not taken.done():
-            self._running.open_batches.limit(taken, deadline)
+            self._running.open_batches.set_deadline(taken, deadline)
         return taken
 
     def send(self, taken: Delivery | RecordArguments, deadline: RecordDeadline | None = None) -> Delivery:
@@ -213,7 +213,7 @@ class Admission:
         topic_info = running.appender.topics.get(topic)
         if topic_info is None or record.choose_partition is not None:
             return None
-        if topic_info.blocked_count != 1 or not running.accumulator.partitions.is_forgotten(topic):
+        if not topic_info.waits_for_metadata_alone:
             return None  # it would overtake other records, or there is no room
         return topic_info.append_past_block(self._try_append, record)
 

@@ -22,7 +22,7 @@ from aioproducer.explanation import Explanation
 from aioproducer.metrics import ProducerStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._producer.metric_windows import MetricWindows
@@ -365,8 +365,8 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
             self._want_pause()
         self.record_hooks.batch_closed(topic_partition)
 
-    def _cluster_changed(self, cluster: Cluster) -> None:
-        usable = self.accumulator.update_cluster(cluster, self.client.nodes)
+    def _cluster_changed(self, cluster: Cluster, changed: Collection[str]) -> None:
+        usable = self.accumulator.update_cluster(cluster, changed, self.client.nodes)
         for topic in usable:
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from typing import Unpack
 
-    from aioproducer._accumulator.partition_queue import RecordDeadline
+    from aioproducer._accumulator.partition import RecordDeadline
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery

@@ -20,7 +20,7 @@ from aioproducer.records import check_topic_name, normalize_headers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 
-    from aioproducer._accumulator.partition_queue import RecordDeadline
+    from aioproducer._accumulator.partition import RecordDeadline
     from aioproducer._native.append import Headers
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery

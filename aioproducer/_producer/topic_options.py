@@ -13,7 +13,7 @@ from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer._accumulator.partition_queue import BatchOptions
+    from aioproducer._accumulator.partition import BatchOptions
     from aioproducer.config import ProducerConfig, ProducerOptions
 
 _NAMES: Final = tuple(TopicOptions.__annotations__)  # of the options that a topic may have

@@ -3,7 +3,7 @@
 Step 11 of docs/explanation/life_of_a_record.md. User code never runs inside the sender's step: ending a batch sets its
 result and schedules one call that runs its callbacks and wakes its waiters, in record order.
 
-Source: ProducerBatch.completeFutureAndFireCallbacks in Apache Kafka.
+Source: Batch.completeFutureAndFireCallbacks in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.flush_generations import FlushGenerations
-from aioproducer._accumulator.partition_queue import BatchState
+from aioproducer._accumulator.partition import BatchState
 from aioproducer._sender.unseen_failures import FailedBatches, UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome, PurgedError, UndeliveredError
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.events import ProducerEvents
-    from aioproducer._accumulator.partition_queue import ProducerBatch
+    from aioproducer._accumulator.partition import Batch
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import BatchResult, OnDelivery
@@ -78,7 +78,7 @@ class Completion:
         self._trims_soon = False
         self.counts = DeliveryCounts()
 
-    def complete(self, batch: ProducerBatch, outcome: Complete, now: float) -> None:
+    def complete(self, batch: Batch, outcome: Complete, now: float) -> None:
         """Complete the deliveries of a batch that is in the log, and give its memory back."""
         batch.move_to(BatchState.DONE)
         self.counts.batches += 1
@@ -101,17 +101,15 @@ class Completion:
         else:
             result.wake()  # runs no user code: it schedules the waiters
 
-    def fail(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
+    def fail(self, batch: Batch, error: KafkaError, now: float) -> None:
         """Fail the deliveries of a batch with `error` and the details of the batch; `release` gives its memory back."""
         if batch.callers:
             self.fail_some(batch, batch.result, error, count=batch.callers, now=now)
         self._generations.leave(batch.generation)
 
-    def fail_some(
-        self, batch: ProducerBatch, result: BatchResult, error: KafkaError, *, count: int, now: float
-    ) -> None:
+    def fail_some(self, batch: Batch, result: BatchResult, error: KafkaError, *, count: int, now: float) -> None:
         """Fail `count` records of a batch, which share `result`, while the others go on."""
-        topic_partition = batch.queue.topic_partition
+        topic_partition = batch.partition.topic_partition
         detailed = error.with_details(
             topic=topic_partition.topic,
             partition=topic_partition.partition,
@@ -171,7 +169,7 @@ class Completion:
                 await sleep(0)
         return failed.take_error()
 
-    def release(self, batch: ProducerBatch) -> None:
+    def release(self, batch: Batch) -> None:
         """Give the memory of a batch back; no connection or thread may use it any more."""
         self._pool.give_back(batch.chunk)
 
@@ -214,7 +212,7 @@ def error_of_refused(error: BaseException) -> KafkaError:
     return error if error.outcome is not None else error.with_details(outcome=Outcome.NOT_WRITTEN)
 
 
-def deadline_error(batch: ProducerBatch, bound: str, why: str, *, outcome: Outcome) -> DeliveryTimeoutError:
+def deadline_error(batch: Batch, bound: str, why: str, *, outcome: Outcome) -> DeliveryTimeoutError:
     """Return the error of records whose time is over; `bound` is the option or argument that says when."""
     attempts = batch.attempts_before + batch.attempts
     tried = f"{attempts} attempt{'s' * (attempts != 1)}"

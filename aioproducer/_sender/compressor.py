@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import ThreadPoolExecutor
 
-    from aioproducer._accumulator.partition_queue import BatchOptions, ProducerBatch
+    from aioproducer._accumulator.partition import Batch, BatchOptions
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._logs import EventLog
     from aioproducer._timing.wakeup import Wakeup
@@ -47,11 +47,11 @@ class BatchCompressor:
         self._accumulator = accumulator
         self._wakeup = wakeup
         self._log = log
-        self._waiting: deque[ProducerBatch] = deque()
+        self._waiting: deque[Batch] = deque()
         self._running: set[asyncio.Future[bytes]] = set()
         self._threads: ThreadPoolExecutor | None = None
 
-    def seal(self, batches: Iterable[ProducerBatch]) -> None:
+    def seal(self, batches: Iterable[Batch]) -> None:
         """Compress batches, and give each back to the accumulator, now or later."""
         for batch in batches:
             if batch.size <= IN_LOOP_BYTES:
@@ -70,7 +70,7 @@ class BatchCompressor:
             self._running.add(job)
             job.add_done_callback(partial(self._done, batch))
 
-    def _compress_in_thread(self, batch: ProducerBatch) -> asyncio.Future[bytes] | None:
+    def _compress_in_thread(self, batch: Batch) -> asyncio.Future[bytes] | None:
         """Return None if no thread starts: the interpreter exits, or the system is out of threads."""
         records = batch.records()
         try:
@@ -94,7 +94,7 @@ class BatchCompressor:
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
-    def _done(self, batch: ProducerBatch, job: asyncio.Future[bytes]) -> None:
+    def _done(self, batch: Batch, job: asyncio.Future[bytes]) -> None:
         self._running.discard(job)
         error = None if job.cancelled() else job.exception()
         if error is not None:
@@ -103,18 +103,18 @@ class BatchCompressor:
         self._start()
         self._wakeup.set()
 
-    def _compress_here(self, batch: ProducerBatch) -> bytes | None:
+    def _compress_here(self, batch: Batch) -> bytes | None:
         try:
             return _compress(batch.options, batch.records())
         except Exception as error:  # noqa: BLE001  # any error of the codec's library: the batch is sent uncompressed
             self._note_failure(batch, error)
             return None
 
-    def _note_failure(self, batch: ProducerBatch, error: BaseException) -> None:
+    def _note_failure(self, batch: Batch, error: BaseException) -> None:
         codec = batch.options.codec.name
         self._log.warning("compression_failed", codec=codec, error=f"{type(error).__name__}: {error}")
 
-    def _finish(self, batch: ProducerBatch, data: bytes | None) -> None:
+    def _finish(self, batch: Batch, data: bytes | None) -> None:
         is_smaller = data is not None and len(data) < batch.size
         self._accumulator.sealed(batch, data if is_smaller else None)
 

@@ -40,7 +40,7 @@ from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproducer._accumulator.partition_queue import Node, ProducerBatch
+    from aioproducer._accumulator.partition import Batch, Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queues import WaitQueues
@@ -157,10 +157,10 @@ class Sender:
 
     def _end_overdue(self, now: float) -> None:
         deadlines = self._accumulator.deadlines
-        for queue in deadlines.take_due(MOST_PER_STEP):
-            self._accumulator.close_overdue(queue, now)
-            self._settlement.expire(queue, deadlines.overdue(queue, now), now)
-            deadlines.watch_again(queue)
+        for partition in deadlines.take_due(MOST_PER_STEP):
+            self._accumulator.close_overdue(partition, now)
+            self._settlement.expire(partition, deadlines.overdue(partition, now), now)
+            deadlines.watch_again(partition)
 
     # Sending
 
@@ -224,7 +224,7 @@ class Sender:
         measures = self._measures
         for batch in request.batches:
             measures.batch_sent(
-                batch.queue.topic_partition.topic,
+                batch.partition.topic_partition.topic,
                 batch.count,
                 batch.wire_size,
                 batch.uncompressed_wire_size,
@@ -291,16 +291,16 @@ class Sender:
         hints: dict[TopicPartition, PartitionView] = {}
         affects_connection = response.throttle_time_ms > 0  # checked here, because it is nearly always False
         for batch in request.batches:
-            partition_response = partition_responses.get(batch.queue.topic_partition)
+            partition_response = partition_responses.get(batch.partition.topic_partition)
             if partition_response is None or partition_response.base_offset < NO_OFFSET:
-                text = f"node {request.node.id} answered Produce without {batch.queue.topic_partition}"
+                text = f"node {request.node.id} answered Produce without {batch.partition.topic_partition}"
                 batch.last_error = ProtocolError(text)
                 request.node.connection.disconnect(batch.last_error)
             elif partition_response.error_code:
                 batch.last_error = _error_of(batch, partition_response)
                 affects_connection = True
                 if partition_response.leader_id >= 0:
-                    hints[batch.queue.topic_partition] = PartitionView(
+                    hints[batch.partition.topic_partition] = PartitionView(
                         partition_response.leader_id, partition_response.leader_epoch
                     )
             self._settlement.apply(batch, self._settlement.outcome(batch, partition_response, self._policy), now)
@@ -346,7 +346,7 @@ class ProduceRequest:
     def __init__(
         self,
         node: Node,
-        batches: Sequence[ProducerBatch],
+        batches: Sequence[Batch],
         cluster: Cluster,
         *,
         transaction: ProduceTransaction | None = None,
@@ -360,7 +360,7 @@ class ProduceRequest:
         self.records = 0
         for batch in batches:
             self.records += batch.count
-            topic = batch.queue.topic_partition.topic
+            topic = batch.partition.topic_partition.topic
             if topic not in self.topic_ids:
                 view = cluster.topics.get(topic)
                 self.topic_ids[topic] = topic_id = NO_TOPIC_ID if view is None else view.topic_id
@@ -399,14 +399,14 @@ class ProduceRequest:
     def _to_send(self) -> list[BatchToSend]:
         to_send = []
         for batch in self.batches:
-            topic, partition = batch.queue.topic_partition
+            topic, partition = batch.partition.topic_partition
             records = batch.records()
             to_send.append(BatchToSend(topic, self.topic_ids[topic], partition, batch.header(records), records))
         return to_send
 
 
-def _error_of(batch: ProducerBatch, response: PartitionResponse) -> BrokerError:
-    topic_partition, code = batch.queue.topic_partition, ErrorCode.of(response.error_code)
+def _error_of(batch: Batch, response: PartitionResponse) -> BrokerError:
+    topic_partition, code = batch.partition.topic_partition, ErrorCode.of(response.error_code)
     text = f"{topic_partition.topic}-{topic_partition.partition}: {ErrorCode.in_words(response.error_code)}"
     is_retriable = code is not None and code.retriable
     return BrokerError.of(

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.partition_queue import BatchState, PartitionQueue, ProducerBatch
+from aioproducer._accumulator.partition import Batch, BatchState, Partition
 from aioproducer.errors import BrokerError
 from aioproducer.explanation import ANSWERED, Waiting, WaitReason, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer._accumulator.partition_queue import Node
+    from aioproducer._accumulator.partition import Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._accumulator.wait_queues import WaitQueues
-    from aioproducer._native.append import RecordBatchBuilder
     from aioproducer._network.metadata_refresher import MetadataRefresher
 
 # Looked up once: these are asked for each of ten thousand batches, and an enum's members are slow to find.
@@ -48,11 +47,11 @@ class WaitReasons:
         if identity.is_missing:
             self._no_id = Why(WaitReason.PRODUCER_ID, detail=str(identity.last_error or "none has answered"))
 
-    def of(self, batch: ProducerBatch) -> Why:
-        queue, state = batch.queue, batch.state
+    def of(self, batch: Batch) -> Why:
+        partition, state = batch.partition, batch.state
         if state is _ON_WIRE:
             return Why(_WAITS_FOR_RESPONSE, batch.sent_at)
-        if queue.leader is None:
+        if partition.leader is None:
             return self._no_leader()
         if self._no_id is not None and not batch.is_stamped:
             return self._no_id
@@ -60,12 +59,12 @@ class WaitReasons:
             own = self._of_own(batch)
             if own is not None:
                 return own
-        return self._of_place(queue, batch, queue.leader)
+        return self._of_place(partition, batch, partition.leader)
 
-    def in_words(self, batch: ProducerBatch) -> str:
-        return self.of(batch).words(_id_of(batch.node if batch.state is BatchState.ON_WIRE else batch.queue.leader))
+    def in_words(self, batch: Batch) -> str:
+        return self.of(batch).words(_id_of(batch.node if batch.state is BatchState.ON_WIRE else batch.partition.leader))
 
-    def _of_own(self, batch: ProducerBatch) -> Why | None:
+    def _of_own(self, batch: Batch) -> Why | None:
         """Return what the batch itself waits for, apart from its node and partition."""
         if batch.state is BatchState.SEALING:
             return _COMPRESSION
@@ -75,7 +74,7 @@ class WaitReasons:
             return _LINGER
         return None
 
-    def _of_place(self, queue: PartitionQueue, batch: ProducerBatch, leader: Node) -> Why:
+    def _of_place(self, partition: Partition, batch: Batch, leader: Node) -> Why:
         if leader not in self._blocks:
             self._blocks[leader] = leader.connection.blocked
         block = self._blocks[leader]
@@ -83,12 +82,15 @@ class WaitReasons:
             return block
         why = block or _READY
         # Not `first_sendable`: it may look at all batches of the partition, and is asked for each of them.
-        if queue.identity.is_changing or (queue.queued[0] if queue.queued else queue.open_batch) is not batch:
+        if (
+            partition.identity.is_changing
+            or (partition.queued[0] if partition.queued else partition.open_batch) is not batch
+        ):
             why = _HELD_FOR_ORDER
-        elif not queue.identity.is_send_allowed:
+        elif not partition.identity.is_send_allowed:
             why = _TRANSACTION
         # A window above 1 has as many batches as its node has requests: then it is the node that is waited for.
-        elif queue.on_wire and queue.window(queue.on_wire[-1].connection, self._now) == 1:
+        elif partition.on_wire and partition.window(partition.on_wire[-1].connection, self._now) == 1:
             why = _HELD_FOR_ORDER
         return why if batch.last_error is None else why._replace(detail=_last_attempt(batch))
 
@@ -99,35 +101,31 @@ class WaitReasons:
 
     def batches(self, topic: str | None) -> Iterator[Waiting]:
         """Yield the batches of one topic or all, in one pass."""
-        for queue in self._accumulator.partitions.queues():
-            if topic is not None and queue.topic_partition.topic != topic:
+        for partition in self._accumulator.partitions.in_use():
+            if topic is not None and partition.topic_partition.topic != topic:
                 continue
-            for batch in queue.on_wire:
+            for batch in partition.on_wire:
                 if not batch.is_abandoned:  # else its callers were given its error
-                    yield self._waiting(queue, batch)
-            for batch in queue.queued:
-                yield self._waiting(queue, batch)
-            if queue.open_batch is not None:
-                yield self._waiting(queue, queue.open_batch)
+                    yield self._waiting(partition, batch)
+            for batch in partition.queued:
+                yield self._waiting(partition, batch)
+            if partition.open_batch is not None:
+                yield self._waiting(partition, partition.open_batch)
 
-    def _waiting(self, queue: PartitionQueue, batch: ProducerBatch) -> Waiting:
+    def _waiting(self, partition: Partition, batch: Batch) -> Waiting:
         now, (reason, since, until, detail) = self._now, self.of(batch)
-        contents: ProducerBatch | RecordBatchBuilder = batch
-        if batch.state is _OPEN:
-            assert queue.slot.builder is not None, "an open batch has a builder"
-            contents = queue.slot.builder
-            if reason is _WAITS_FOR_LINGER:
-                until = batch.called_at + batch.options.ready_age_s
-        topic, partition = queue.topic_partition
+        if reason is _WAITS_FOR_LINGER:
+            until = batch.called_at + batch.options.ready_age_s
+        topic, number = partition.topic_partition
         age_s = now - batch.called_at
         return _tuple(  # as Waiting(...), whose call takes as long as all of the above
             Waiting,
             (
                 topic,
-                partition,
-                _id_of(batch.node if reason is _WAITS_FOR_RESPONSE else queue.leader),
-                contents.count - len(batch.detached),
-                contents.size,
+                number,
+                _id_of(batch.node if reason is _WAITS_FOR_RESPONSE else partition.leader),
+                batch.callers,
+                batch.size,
                 batch.attempts_before + batch.attempts,
                 reason,
                 detail,
@@ -171,7 +169,7 @@ def _id_of(node: Node | None) -> int | None:
     return None if node is None else node.id
 
 
-def _last_attempt(batch: ProducerBatch) -> str:
+def _last_attempt(batch: Batch) -> str:
     error = batch.last_error
     if error is None:
         return ""

@@ -25,7 +25,7 @@ from aioproducer.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._native.append import RecordAppender
@@ -399,9 +399,9 @@ class TransactionRecords:
     def is_off_the_wire(self) -> bool:
         return not self._accumulator.partitions.is_any_on_wire()
 
-    def offer(self, queues: Iterable[PartitionQueue]) -> None:
-        for queue in queues:
-            self._accumulator.offer(queue)
+    def offer(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            self._accumulator.offer(partition)
 
 
 class TransactionHandle:

@@ -53,7 +53,7 @@ from aioproducer._transactions.verdicts import (
 from aioproducer.errors import BrokerError, IllegalStateError, KafkaError
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
 
 _STATE: Final = TransactionState
 _MAY_ABORT: Final = frozenset((_STATE.IN_TRANSACTION, _STATE.PREPARING, _STATE.PREPARED, _STATE.ABORTABLE_ERROR))
@@ -77,7 +77,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         identity: TransactionalIdentity,
         backoff: ExponentialBackoff,
         stray_delay_s: float,
-        on_joined: Callable[[list[PartitionQueue]], None],
+        on_joined: Callable[[list[Partition]], None],
     ) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
@@ -94,7 +94,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self._identity = identity
         self._marker_backoff = MarkerBackoff()
         self._is_asking = False
-        self._joining: dict[PartitionQueue, None] = {}
+        self._joining: dict[Partition, None] = {}
         self._offsets = PendingOffsets()
         self._open = OpenTransaction()
         self._is_renewing = False  # InitProducerId decides whether the identity is still ours
@@ -180,14 +180,14 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
 
     # Records
 
-    def use(self, queue: PartitionQueue, now: float) -> bool:
+    def use(self, partition: Partition, now: float) -> bool:
         """Note that a partition has a record of the transaction; return whether it may be sent at once."""
-        if self.state not in MAY_STILL_COMMIT or queue.identity.is_send_allowed or queue in self._joining:
+        if self.state not in MAY_STILL_COMMIT or partition.identity.is_send_allowed or partition in self._joining:
             return False
         if self.is_v2 and self._marker_backoff.is_over(now):
-            self._join([queue])
+            self._join([partition])
             return True
-        self._joining[queue] = None
+        self._joining[partition] = None
         return False
 
     @property
@@ -388,7 +388,9 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             self._offsets.forward(request)
         else:
             assert isinstance(request.subject, Collection)
-            self._on_joined(self._join([queue for queue in self._joining if queue.topic_partition in request.subject]))
+            self._on_joined(
+                self._join([partition for partition in self._joining if partition.topic_partition in request.subject])
+            )
 
     def _look_at(self, description: TransactionDescription | None) -> None:
         """React to the coordinator's description of an identity in doubt; None if it cannot give one."""
@@ -404,13 +406,13 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         else:
             self._open.found(description)
 
-    def _join(self, queues: list[PartitionQueue]) -> list[PartitionQueue]:
+    def _join(self, partitions: list[Partition]) -> list[Partition]:
         self._open.is_known = True
-        for queue in queues:
-            self._joining.pop(queue, None)
-            assert isinstance(queue.identity, TransactionalPartitionIdentity)
-            queue.identity.join_transaction()
-        return queues
+        for partition in partitions:
+            self._joining.pop(partition, None)
+            assert isinstance(partition.identity, TransactionalPartitionIdentity)
+            partition.identity.join_transaction()
+        return partitions
 
     def _take_identity(self, response: ProducerIdResponse) -> None:
         self._identity.assign(response.producer_id, response.producer_epoch)

@@ -52,7 +52,7 @@ from aioproducer.errors import UnsupportedVersionError
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
     from aioproducer._transactions.identity import TransactionalIdentity
 
 
@@ -220,14 +220,14 @@ class TransactionRequests:
             subject=identity,
         )
 
-    def add(self, queues: Iterable[PartitionQueue]) -> TransactionRequest:
-        partitions = {queue.topic_partition: queue for queue in queues}.keys()
+    def add(self, partitions: Iterable[Partition]) -> TransactionRequest:
+        added = dict.fromkeys(partition.topic_partition for partition in partitions).keys()
         return TransactionRequest(
             api=ADD_PARTITIONS_TO_TXN,
             coordinator=self.coordinator,
-            body=partial(encode_add_partitions_request, identity=self.identity, partitions=partitions),
+            body=partial(encode_add_partitions_request, identity=self.identity, partitions=added),
             decode=decode_add_partitions_response,
-            subject=partitions,
+            subject=added,
         )
 
     def send_offsets(self, offsets: OffsetsToSend, *, is_v2: bool) -> TransactionRequest:

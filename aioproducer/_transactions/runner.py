@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer._accumulator.events import ProducerEvents
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._logs import EventLog
     from aioproducer._network.metadata_refresher import MetadataRefresher
@@ -115,9 +115,9 @@ class TransactionRunner:
         events.abandoned_batch_ended = self.completer.batch_resolved
         events.log_lost = self.log_lost
 
-    def batch_opened(self, queue: PartitionQueue) -> None:
+    def batch_opened(self, partition: Partition) -> None:
         """Add the partition of a new batch to the transaction."""
-        if not self._manager.use(queue, self._loop.time()):
+        if not self._manager.use(partition, self._loop.time()):
             self.wake()
 
     def records_failed(self, error: KafkaError) -> None:
@@ -126,12 +126,12 @@ class TransactionRunner:
             self._manager.fail_transaction(error)  # does nothing once EndTxn was sent to commit
             self._loop.call_soon(self._changed)  # later: the caller is in the middle of failing a batch
 
-    def log_lost(self, queue: PartitionQueue) -> None:
+    def log_lost(self, partition: Partition) -> None:
         """Fail the transaction if it has written to this partition: a commit would miss these records."""
-        if queue.identity.is_send_allowed:
-            topic = queue.topic_partition.topic
+        if partition.identity.is_send_allowed:
+            topic = partition.topic_partition.topic
             text = f"topic {topic!r} was deleted and made again, or lost its end: records of the transaction are gone"
-            self.records_failed(KafkaError(text, topic=topic, partition=queue.topic_partition.partition))
+            self.records_failed(KafkaError(text, topic=topic, partition=partition.topic_partition.partition))
 
     # Failing
 
@@ -286,7 +286,7 @@ class Coordinators:
         return "" if error is None else f"Metadata: {error}"
 
     def when_nodes_change(self, listener: Callable[[], None]) -> None:
-        self._metadata.on_update(lambda _: listener())
+        self._metadata.on_update(lambda *_: listener())
 
     def produce_transaction(self) -> ProduceTransaction:
         """Return the transactional fields of a Produce request."""

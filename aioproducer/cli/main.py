@@ -33,6 +33,7 @@ COMMANDS = {
     "tail": "Show new records of a topic, until Ctrl-C; waits for a topic that does not exist yet.",
     "topic": "Create, list, describe and delete topics.",
     "txn": "List, describe and end transactions.",
+    "outbox": "Send the rows of an outbox in a database, and look after those that are refused.",
     "diagnose": "Try each step of connecting to a cluster, then to each broker that it advertises.",
     "broker": (
         "Run a cluster on 127.0.0.1 until Ctrl-C: embedded, or real Apache Kafka. Topics are created on first use."
@@ -40,7 +41,7 @@ COMMANDS = {
 }
 """The first paragraph of each command's help, here so that the list of all imports none of them."""
 
-_EXTRAS = {"pyarrow": "cli,spark", "pyspark": "cli,spark"}
+_EXTRAS = {"pyarrow": "cli,spark", "pyspark": "cli,spark", "sqlalchemy": "cli,outbox"}
 """Library -> the extras that bring it; `cli` for all others."""
 _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE))
 

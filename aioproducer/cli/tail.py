@@ -94,8 +94,8 @@ async def _follow(
         if await tailed.has_topic():
             await _show(tailed, line, max_records)
             return
-        waiting = f"there is no topic {settings.topic} yet: waiting for it; Ctrl-C ends"
-        print(f"aioproducer: {waiting}; {how_to_create(settings.topic)}", file=sys.stderr)
+        waiting = f"there is no topic {settings.topic} yet: waiting for it; {how_to_create(settings.topic)}"
+        print(f"aioproducer: {waiting}; Ctrl-C ends", file=sys.stderr)
         while not await _has_appeared(tailed):  # noqa: ASYNC110 - brokers send no events
             await anyio.sleep(TOPIC_POLL_S)
     # Another consumer: the first would begin at the end, and ignore a seek while it looks that up.

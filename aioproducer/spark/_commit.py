@@ -69,10 +69,13 @@ class TransactionCluster(Protocol):
         """Abort what is open under the id and return its new identity; every older one is fenced from then on."""
 
     async def abort_all(self, transactions: Mapping[str, OpenedTransaction]) -> None:
-        """Abort each transaction, and fence who has it, unless it has ended or the id has been initialised since."""
+        """Abort each transaction, and fence who has it, unless it has ended."""
 
     async def fence(self, coordinator: PreparedTransaction) -> None:
         """Initialise the coordinator id again, as the one who holds it.
+
+        Kafka ends the open transaction of an id before it compares the epochs of this request: one with an old identity
+        ends what a newer driver has open.
 
         Raises:
             ProducerFencedError: it is held by another now, or its transaction has ended.
@@ -249,9 +252,10 @@ class SinkCommit:
         if not any(task.entry for task in tasks):
             return
         mine, preparation = self._decision_of(tasks)
-        with suppress(ProducerFencedError):  # another driver has prepared since, or the commit has written
-            # A decision that is still on its way to the broker must be refused from here on.
-            await self._cluster.fence(preparation.coordinator)
+        if await self._holds(preparation.coordinator):
+            with suppress(ProducerFencedError):  # another driver has prepared just now
+                # A decision that is still on its way to the broker must be refused from here on.
+                await self._cluster.fence(preparation.coordinator)
         decided = await self.last_decision()
         if decided is not None and replace(decided, revision=mine.revision) == mine:
             # It stays unfinished: a write that comes next in this run must find that this one has failed.
@@ -389,7 +393,7 @@ class SinkCommit:
     async def _give_way(self, record: Decision, last: Decision | None, refused: KafkaError) -> None:
         """Raise if a driver that has prepared since goes on, before its identity is taken from it.
 
-        It has decided, or its tasks are writing. Nothing was ever decided: no sink refuses it then.
+        It has decided, or its tasks are writing.
 
         Raises:
             SupersededError: so it is.
@@ -398,12 +402,20 @@ class SinkCommit:
         if found == record:
             return
         self._check_follows(found, last, refused)
-        described = await self._cluster.describe([self._ids.coordinator])
-        holder = described.get(self._ids.coordinator)
+        holder = await self._holder()
         lane = None if holder is None else lane_of(holder.epoch)
         is_writing = lane not in {None, record.lane} and await self._cluster.ongoing_ids(self._ids.prefix_of_lane(lane))
-        if found is None or is_writing:
+        if is_writing:
             raise self._superseded("its decision was refused") from refused
+
+    async def _holder(self) -> OpenedTransaction | None:
+        """Return the identity that the coordinator id has now."""
+        return (await self._cluster.describe([self._ids.coordinator])).get(self._ids.coordinator)
+
+    async def _holds(self, coordinator: PreparedTransaction) -> bool:
+        """Return whether no other driver has prepared since, nor this one written: `fence` would harm that."""
+        holder = await self._holder()
+        return holder is not None and (holder.producer_id, holder.epoch) == (coordinator.producer_id, coordinator.epoch)
 
     def _check_follows(self, found: Decision | None, last: Decision | None, refused: KafkaError) -> None:
         """Raise SupersededError if the record found is not the last one, perhaps finished since."""

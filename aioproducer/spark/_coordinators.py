@@ -250,9 +250,10 @@ def with_sink(
         assert options.sink_id is not None
         ids, topic = SinkIds(options.sink_id), options.topic_of_decision
         async with _connected(options, is_patient=is_patient) as requests:
-            if finds_topic and options.topic != topic:
-                await _find_topic(requests, options.topic)
-            await _find_topic(requests, topic, "decisionTopic" if options.decision_topic else "topic")
+            if finds_topic:
+                await _find_topic_of_rows(requests, options)
+            if not finds_topic or options.topic != topic:
+                await _find_topic(requests, topic, "decisionTopic" if options.decision_topic else "topic")
             cluster = SinkCluster(
                 requests,
                 ids,
@@ -280,7 +281,7 @@ def prepared(options: SinkOptions, *, is_running: bool = False) -> Preparation |
 
     async def look() -> None:
         async with _connected(options, is_patient=is_running) as requests:
-            await _find_topic(requests, options.topic)
+            await _find_topic_of_rows(requests, options)
 
     asyncio.run(look())
     return None
@@ -322,7 +323,7 @@ async def find_sink(requests: ClusterRequests, sink_id: str, topic: str | None) 
     if topic:
         cluster = await requests.refresh([topic])
         if not cluster.partition_count(topic):
-            raise _no_topic("topic", topic, "topic")
+            raise _no_topic("topic", topic)
     return FoundSink(ids, topic, SinkCluster(requests, ids, topic=topic))
 
 
@@ -373,16 +374,22 @@ async def _connected(options: SinkOptions, *, is_patient: bool) -> AsyncIterator
         yield requests
 
 
-async def _find_topic(requests: ClusterRequests, topic: str | None, option: str = "topic") -> None:
-    if topic is None:
-        return
+async def _find_topic_of_rows(requests: ClusterRequests, options: SinkOptions) -> None:
+    if options.topic is not None:
+        # Rows of files are those of `aioproducer load`, which has no such option.
+        cure = ", or by the option createTopic=N:REPLICAS" if options.input is None else ""
+        await _find_topic(requests, options.topic, "topic", cure=cure)
+
+
+async def _find_topic(requests: ClusterRequests, topic: str, option: str, *, cure: str = "") -> None:
     cluster = await requests.refresh([topic])
     if not cluster.partition_count(topic):
-        raise _no_topic(option, topic, option)
+        raise _no_topic(option, topic, cure)
 
 
-def _no_topic(noun: str, topic: str, option: str) -> ConfigurationError:
-    text = f"{noun} {topic!r} does not exist, or may not be described; {how_to_create(topic)}"
+def _no_topic(option: str, topic: str, cure: str = "") -> ConfigurationError:
+    how = how_to_create(topic, "--partitions N")
+    text = f"{option} {topic!r} does not exist, or may not be described; {how}{cure}"
     return ConfigurationError(text, option=option)
 
 

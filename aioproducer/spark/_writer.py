@@ -34,6 +34,7 @@ from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._row_groups import rows_of_splits
+from aioproducer.spark._running_queries import is_marked_as_running, mark_as_running
 from aioproducer.spark._shown_errors import text_first, text_first_from_pickle
 from aioproducer.spark._task import TaskCounts, TaskSender, batch_report, publish
 from aioproducer.spark._topics import create_missing_topic
@@ -70,7 +71,7 @@ class SinkWriter(DataSourceArrowWriter):
         self._run: Final = f"{RUN_PREFIX}{options.run_id or uuid.uuid4()}"
         self._preparation: Preparation | None = None
         self._is_ready = False
-        self._is_running = options.batch_id is not None
+        self._is_running = options.batch_id is not None or is_marked_as_running(options)
 
     def __getstate__(self) -> dict[str, object]:
         """Prepare before Spark takes the writer to the tasks."""
@@ -136,6 +137,8 @@ class SinkWriter(DataSourceArrowWriter):
         begun = time.monotonic()
         sent = [message for message in messages if isinstance(message, SinkMessage)]
         written = _written(messages)
+        if sent and sent[0].batch is not None:
+            mark_as_running(self._options)
         if written:
             is_last = sent[0].batch is None
             with text_first():

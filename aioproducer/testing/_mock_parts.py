@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
+from aioproducer._accumulator.partition import Batch
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
 from aioproducer._accumulator.wait_queues import WaitQueues
-from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
 from aioproducer._network.metadata_refresher import MetadataRefresher
@@ -40,10 +40,10 @@ from aioproducer.testing._mock_records import Run, SentRecords
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer._accumulator.partition_queue import PartitionQueue, RecordDeadline
+    from aioproducer._accumulator.partition import Partition, RecordDeadline
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._logs import EventLog
-    from aioproducer._native.append import OpenPartition, RecordAppender
+    from aioproducer._native.append import RecordAppender
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
     from aioproducer._network.network_client import ResponseT
@@ -86,14 +86,14 @@ class MockMetadata(MetadataRefresher):
 
     async def run(self) -> None:
         self.refreshes += 1
-        self._publish(self._current(asyncio.get_running_loop().time()))
+        self._publish(self._current(asyncio.get_running_loop().time()), self._views)
         self._end_first_responses(None)
         await asyncio.get_running_loop().create_future()
 
     def add_topic(self, topic: str, now: float) -> None:
         if topic not in self._views:
             self._views[topic] = _view(topic, 1)
-            self._publish(self._current(now))
+            self._publish(self._current(now), (topic,))
 
     def _current(self, now: float) -> Cluster:
         topics, nodes = MappingProxyType(self._views.copy()), MappingProxyType({NODE.id: NODE})
@@ -125,32 +125,44 @@ class MockBatches(OpenBatches):
         self._chunk = Chunk(self._limit or 1)  # of the open run: one that is closed has a copy
         sent.use(dependencies.loop, dependencies.generations)
 
-    def make_room(self, slot: OpenPartition, size: int) -> bool:
-        if slot.builder is not None:
-            self.batch_full(slot)
+    def make_room(self, partition: Partition, size: int) -> bool:
+        if partition.open_batch is not None:
+            self.batch_full(partition)
         self._sent.close_open()
-        dependencies, topic_partition = self._dependencies, slot.queue.topic_partition
+        dependencies, topic_partition = self._dependencies, partition.topic_partition
         result = BatchResult(dependencies.loop, topic_partition)
         if self._chunk.capacity < size:
             self._chunk = Chunk(size)
         run = Run(topic_partition, result, dependencies.generations.enter(), self.clock(), given=self._sent.given)
         self._sent.given = None
         if self._is_transactional:
-            self._note_in_transaction(slot.queue)
-        slot.builder = RecordBatchBuilder(self._chunk, result, self._limit, self.measures.record_size)
-        self._sent.open(slot, run, is_uncommitted=self._is_transactional)
+            self._note_in_transaction(partition)
+        partition.open_batch = Batch(
+            partition,
+            result,
+            self._chunk,
+            options=dependencies.options,
+            order=0,
+            called_at=run.called_at,
+            limit=self._limit,
+            sizes=self.measures.record_size,
+        )
+        self._sent.open(partition, run, is_uncommitted=self._is_transactional)
         return True
 
-    def _note_in_transaction(self, queue: PartitionQueue) -> None:
+    def _note_in_transaction(self, partition: Partition) -> None:
         identity = self._dependencies.producer_identity
         assert isinstance(identity, TransactionalIdentity)
-        self._dependencies.events.batch_opened(queue)
+        self._dependencies.events.batch_opened(partition)
         identity.has_stamped = True  # else the coordinator would not be told of the end
 
-    def batch_full(self, slot: OpenPartition) -> None:
-        size = 0 if slot.builder is None else slot.builder.size
+    def batch_full(self, partition: Partition) -> None:
+        size = 0 if partition.open_batch is None else partition.open_batch.size
+        self.close(partition)
+        self._dependencies.events.batch_filled(partition.topic_partition, size)
+
+    def close(self, partition: Partition) -> None:  # noqa: ARG002  # at most one is open
         self._sent.close_open()
-        self._dependencies.events.batch_filled(slot.queue.topic_partition, size)
 
     def close_all(self) -> None:
         """Complete everything, as a flush, a close and a commit do; an abort fails it in the same turn."""
@@ -161,8 +173,8 @@ class MockBatches(OpenBatches):
     def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:  # noqa: ARG002  # as above
         self._sent.take_over(delivery._batch_result, generation)
 
-    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
-        self._sent.limit(delivery, deadline)
+    def set_deadline(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+        self._sent.set_deadline(delivery, deadline)
 
     @property
     def records(self) -> int:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition_queue import RecordDeadline
-    from aioproducer._native.append import OpenPartition
+    from aioproducer._accumulator.partition import Partition, RecordDeadline
     from aioproducer._native.delivery import Delivery
     from aioproducer._sender.completion import Completion
     from aioproducer.errors import KafkaError
@@ -99,7 +98,7 @@ class SentRecords:
     history: History = field(default_factory=History)
     _pending: deque[Run] = field(default_factory=deque)
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
-    _open: tuple[OpenPartition, Run] | None = None
+    _open: tuple[Partition, Run] | None = None
     _is_due: bool = False
     _loop: asyncio.AbstractEventLoop = field(init=False)
     _generations: FlushGenerations = field(init=False)
@@ -115,9 +114,9 @@ class SentRecords:
 
     # Accepting
 
-    def open(self, slot: OpenPartition, run: Run, *, is_uncommitted: bool) -> None:
+    def open(self, partition: Partition, run: Run, *, is_uncommitted: bool) -> None:
         """Take a run that records are written into from now on; the one before must be closed."""
-        self._open = slot, run
+        self._open = partition, run
         (self.history.uncommitted if is_uncommitted else self.history.accepted).append(run)
         self._pending.append(run)
         if self.auto_complete and not self._is_due:
@@ -128,25 +127,26 @@ class SentRecords:
         """Close the open run: later records begin another one."""
         if self._open is None:
             return
-        (slot, run), self._open = self._open, None
-        builder, slot.builder = slot.builder, None
-        assert builder is not None
-        run.count = builder.count
+        (partition, run), self._open = self._open, None
+        batch, partition.open_batch = partition.open_batch, None
+        assert batch is not None
+        run.count = batch.count
         run.base_offset = self._ends.get(run.topic_partition, 0)
         self._ends[run.topic_partition] = run.base_offset + run.count
         self.total += run.count
         run.batch = batch_of(
-            memoryview(builder.chunk)[: builder.size],
+            batch.records(),
             count=run.count,
-            base_timestamp=builder.base_timestamp,
-            max_timestamp=builder.max_timestamp,
+            base_timestamp=batch.base_timestamp,
+            max_timestamp=batch.max_timestamp,
         )
 
     @property
     def accepted(self) -> int:
         """Number of all records."""
-        slot = None if self._open is None else self._open[0]
-        return self.total + (slot.builder.count if slot is not None and slot.builder is not None else 0)
+        partition = None if self._open is None else self._open[0]
+        batch = None if partition is None else partition.open_batch
+        return self.total + (0 if batch is None else batch.count)
 
     def take_over(self, result: BatchResult, generation: int) -> None:
         """Make the run of a record that has waited responsible for that record's flush."""
@@ -233,7 +233,7 @@ class SentRecords:
             self._fail_unsent(run, error)
         return sum(run.count for run in purged)
 
-    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+    def set_deadline(self, delivery: Delivery, deadline: RecordDeadline) -> None:
         """End a record at its own deadline."""
         if not self.auto_complete:
             self._loop.call_at(deadline.at, self._expire, delivery, deadline)

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from aioproducer._accumulator.batch_splitter import MOST_CUT_OUT, Range, around, halves, neighbours, uncompressed
 from aioproducer._accumulator.open_batches import BATCHES_BEFORE_GROWTH, BatchSizeLimits
-from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch, RecordDeadline
+from aioproducer._accumulator.partition import Batch, BatchState, RecordDeadline
 from aioproducer._accumulator.record_batch_header import NO_IDENTITY
 from aioproducer._native.delivery import Delivery
 from aioproducer._protocol.compression import CompressionType, compress
 from tests.fakes.core_parts import CoreParts, sequences
-from tests.reference.record_batch import Batch, Record, decode_batch
+from tests.reference import record_batch as reference
+from tests.reference.record_batch import Record, decode_batch
 
 NULLABLE = st.none() | st.binary(max_size=40)
 RECORDS = st.lists(
@@ -29,7 +30,7 @@ RECORDS = st.lists(
 )
 
 
-def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[ProducerBatch, list[Delivery]]:
+def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[Batch, list[Delivery]]:
     deliveries = []
     for each in records:
         delivery = core.appender.append("t", each.value, each.key, 0, each.timestamp, each.headers, None)
@@ -37,7 +38,7 @@ def batch_of(core: CoreParts, records: Sequence[Record]) -> tuple[ProducerBatch,
         deliveries.append(delivery)
     core.flush()
     [batch] = core.drain()
-    core.queue().on_wire.remove(batch)
+    core.partition().on_wire.remove(batch)
     return batch, deliveries
 
 
@@ -45,7 +46,7 @@ def records_of(*values: bytes) -> list[Record]:
     return [Record(None, value, 1_000 + index) for index, value in enumerate(values)]
 
 
-def seal(core: CoreParts, batch: ProducerBatch) -> None:
+def seal(core: CoreParts, batch: Batch) -> None:
     """Compress a batch that is on no wire, as sealing does before it gets there."""
     data = compress(CompressionType.GZIP, None, batch.records())
     batch.replace_records(core.pool.replace(batch.chunk, data), len(data), CompressionType.GZIP)
@@ -56,7 +57,7 @@ def fill(core: CoreParts) -> None:
         pass
 
 
-def decoded(part: ProducerBatch) -> Batch:
+def decoded(part: Batch) -> reference.Batch:
     return decode_batch(part.header(part.records()) + bytes(part.records()))
 
 
@@ -79,7 +80,7 @@ def test_parts_are_the_same_records_in_the_same_order(records: list[Record], cut
 def test_parts_can_be_split_again_down_to_single_records(records: list[Record]) -> None:
     """The memory is returned when the last part has ended."""
     core = CoreParts()
-    waiting, singles = [batch_of(core, records)[0]], list[ProducerBatch]()
+    waiting, singles = [batch_of(core, records)[0]], list[Batch]()
     while waiting:
         batch = waiting.pop()
         if batch.count == 1:
@@ -103,7 +104,7 @@ def test_parts_say_the_latest_timestamp_of_their_own_records() -> None:
 
     parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
 
-    assert [part.times for part in parts] == [(1_005, 1_009), (1_005, 1_003)]
+    assert [(part.base_timestamp, part.max_timestamp) for part in parts] == [(1_005, 1_009), (1_005, 1_003)]
 
 
 # Where to cut
@@ -188,7 +189,7 @@ def test_parts_stand_between_the_batches_before_and_behind() -> None:
 
     parts = core.splitter.split(batch, halves(batch), keeps_sequences=True)
 
-    behind = core.queue().open_batch
+    behind = core.partition().open_batch
     assert behind is not None
     assert batch.order <= parts[0].order < parts[1].order < behind.order
     assert {part.called_at for part in parts} == {batch.called_at}
@@ -314,7 +315,7 @@ def test_batch_without_some_records_is_the_others_in_order(
     kept = [position for position in range(len(records)) if position not in positions]
     whole = decoded(batch)
     assert list(whole.records) == [records[position] for position in kept]
-    assert batch.times.max_timestamp == max(record.timestamp for record in whole.records)
+    assert batch.max_timestamp == max(record.timestamp for record in whole.records)
     assert (batch.count, batch.callers, batch.is_sealed) == (len(kept), len(kept), False)
     assert [places(deliveries, position) for position in kept] == [(batch.result, place) for place in range(len(kept))]
     assert [places(deliveries, position) for position in positions] == [(cut, place) for place in range(len(positions))]
@@ -361,7 +362,7 @@ def test_parts_keep_deadlines_and_records_set_apart() -> None:
     core = CoreParts()
     batch, deliveries = batch_of(core, records_of(b"a", b"b", b"c"))
     for number, delivery in enumerate(deliveries):
-        batch.limit(delivery, RecordDeadline(1.0, 10.0 + number))
+        batch.set_deadline(delivery, RecordDeadline(1.0, 10.0 + number))
     batch.take_due(10.0)
     core.splitter.detach(batch, [0])
 

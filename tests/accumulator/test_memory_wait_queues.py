@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from aioproducer._accumulator.memory_wait_queues import QueueOwner
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
-from aioproducer._accumulator.partition_queue import RecordDeadline
+from aioproducer._accumulator.partition import RecordDeadline
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
-from aioproducer._native.append import TopicInfo
 from aioproducer._native.delivery import BatchResult
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.errors import BufferTimeoutError, InvalidPartitionError, MetadataTimeoutError, Outcome
@@ -130,13 +130,13 @@ def test_record_that_finds_room_keeps_its_deadline_in_its_batch() -> None:
 
     core.lead([1])
 
-    batch = core.queue().open_batch
+    batch = core.partition().open_batch
     assert batch is not None
     assert record.delivery._batch_result is batch.result
     assert batch.first_deadline == pytest.approx(1002.0)
     core.pass_time(1.01)
     assert core.failed == []
-    assert core.accumulator.deadlines.take_due(MOST_PER_STEP) == [core.queue()]
+    assert core.accumulator.deadlines.take_due(MOST_PER_STEP) == [core.partition()]
 
 
 # Places
@@ -153,8 +153,8 @@ def test_certain_partition_decides_the_wait_queue(partition: int | None, key: by
 
     found = queue.waiters.owner_of(queue.record(partition=partition, key=key))
 
-    assert getattr(found, "partition", None) == place
-    assert isinstance(found, TopicInfo) is (place is None)
+    assert getattr(found, "number", None) == place
+    assert isinstance(found, Topic) is (place is None)
 
 
 def test_partitioner_is_asked_once() -> None:
@@ -165,7 +165,7 @@ def test_partitioner_is_asked_once() -> None:
 
     owners: list[QueueOwner] = [queue.waiters.owner_of(record) for _ in range(2)]
 
-    assert ([getattr(owner, "partition", None) for owner in owners], answers) == ([1, 1], [0])
+    assert ([getattr(owner, "number", None) for owner in owners], answers) == ([1, 1], [0])
 
 
 def test_partition_beyond_its_topic_has_no_wait_queue() -> None:
@@ -210,7 +210,7 @@ def test_wait_queue_goes_away_with_its_last_record() -> None:
 def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
     queue = full((1, 1))
     gone, good = queue.join(partition=1), queue.join(partition=0)
-    del queue.core.appender.topics["t"].slots[1]
+    del queue.core.appender.topics["t"].partitions[1]
 
     queue.free()
 
@@ -312,7 +312,7 @@ def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) ->
     queue, [stuck, recovered] = stalled_queues(2, CHUNK * 3, node_id)
     queue.waiters.serve()
     core = queue.core
-    core.acknowledge(next(batch for batch in core.drain(node_id) if batch.queue is core.queue(1)))
+    core.acknowledge(next(batch for batch in core.drain(node_id) if batch.partition is core.partition(1)))
 
     queue.waiters.serve()
 
@@ -325,7 +325,7 @@ def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
     for partition in (0, 1):
         core.send(CHUNK, partition=partition)
     core.flush()
-    batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
+    batches = {batch.partition.topic_partition.partition: batch for batch in core.drain()}
     while core.appender.append("t", CHUNK, None, 0, None, None, None) is not None:
         pass
     queue = Queue(core)
@@ -453,7 +453,7 @@ def test_memory_from_a_refused_batch_goes_to_the_longest_waiter() -> None:
         pass
     record = core.wait_in_queue(CHUNK, partition=0)
     core.wait_queues.serve()
-    batches = {batch.queue.topic_partition.partition: batch for batch in core.drain()}
+    batches = {batch.partition.topic_partition.partition: batch for batch in core.drain()}
 
     core.refuse(batches[0], pause_s=1.0)
     core.acknowledge(batches[1])

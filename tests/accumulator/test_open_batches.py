@@ -6,22 +6,22 @@ from itertools import pairwise
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.partition_queue import ProducerBatch
+from aioproducer._accumulator.partition import Batch
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values
 
 
-def opened(core: CoreParts, partition: int = 0) -> ProducerBatch:
-    batch = core.queue(partition).open_batch
+def opened(core: CoreParts, partition: int = 0) -> Batch:
+    batch = core.partition(partition).open_batch
     assert batch is not None
     return batch
 
 
 def is_sendable(core: CoreParts, partition: int = 0) -> bool:
     """Whether the partition is offered to its leader."""
-    return core.queue(partition).is_offered
+    return core.partition(partition).is_offered
 
 
 def capacities(core: CoreParts, sizes: Sequence[int]) -> list[int]:
@@ -41,7 +41,7 @@ def test_batch_begins_small_and_grows_by_fours() -> None:
     core = CoreParts()
 
     assert capacities(core, (1, 1500, 4000, 9000)) == [1024, 4096, 16384, 16384]
-    assert len(core.queue().queued) == 0
+    assert len(core.partition().queued) == 0
 
 
 def test_batch_that_cannot_be_begun_takes_no_memory() -> None:
@@ -81,7 +81,7 @@ def test_batch_starts_small_when_memory_is_scarce() -> None:
     core = CoreParts(leaders=(1, 1), memory=64 * 1024)
     for _ in range(3):
         core.send(bytes(15_000), partition=0)
-        core.open_batches.close(core.queue(0))
+        core.open_batches.close(core.partition(0))
     lent = core.pool.lent_bytes
 
     core.send(b"v", partition=0)
@@ -94,8 +94,8 @@ def test_full_batch_is_queued_and_the_next_record_opens_another() -> None:
     for _ in range(5):
         core.send(bytes(700))
 
-    assert values(list(core.queue().queued)) == [2, 2]
-    assert {batch.wire_size <= 2048 for batch in core.queue().queued} == {True}
+    assert values(list(core.partition().queued)) == [2, 2]
+    assert {batch.wire_size <= 2048 for batch in core.partition().queued} == {True}
 
 
 def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
@@ -104,7 +104,7 @@ def test_record_larger_than_a_batch_has_one_of_its_own() -> None:
     core.send(bytes(5000))
     core.send(b"v")
 
-    assert values(list(core.queue().queued)) == [1, 1]
+    assert values(list(core.partition().queued)) == [1, 1]
     assert opened(core).result.topic_partition == ("t", 0)
 
 
@@ -116,7 +116,7 @@ def test_batch_that_cannot_grow_is_closed_not_failed() -> None:
     core.wait_queues.serve()
 
     assert record.is_waiting
-    assert [batch.result for batch in core.queue().queued] == [first._batch_result]
+    assert [batch.result for batch in core.partition().queued] == [first._batch_result]
     assert second._batch_result is first._batch_result
 
 
@@ -127,7 +127,7 @@ def test_tiny_batch_size_means_one_record_a_batch(batch_size: int) -> None:
     for _ in range(3):
         core.send(bytes(50))
 
-    assert values(list(core.queue().queued)) == [1, 1, 1]
+    assert values(list(core.partition().queued)) == [1, 1, 1]
 
 
 def test_partitioner_may_send_when_told_of_a_full_batch() -> None:
@@ -154,7 +154,7 @@ def test_full_batch_is_notified_with_its_size() -> None:
     for _ in range(2):
         core.send(bytes(600))
 
-    assert core.events.filled == [(TopicPartition("t", 0), core.queue().queued[0].size)]
+    assert core.events.filled == [(TopicPartition("t", 0), core.partition().queued[0].size)]
 
 
 # Becoming ready
@@ -228,7 +228,7 @@ def test_awaited_record_ends_the_linger_of_its_batch() -> None:
 def test_awaited_record_of_a_closed_batch_changes_nothing() -> None:
     core = CoreParts(linger_s=60)
     delivery = core.send()
-    core.open_batches.close(core.queue())
+    core.open_batches.close(core.partition())
     core.send()
 
     delivery.add_done_callback(lambda _: None)
@@ -263,9 +263,9 @@ def test_flush_closes_all_open_batches() -> None:
 def test_closing_an_idle_partition_does_nothing() -> None:
     core = CoreParts()
 
-    core.open_batches.close(core.queue())
+    core.open_batches.close(core.partition())
 
-    assert (core.wakes, core.queue().is_empty) == (0, True)
+    assert (core.wakes, core.partition().is_empty) == (0, True)
 
 
 def test_sender_is_woken_only_when_a_batch_may_be_sent() -> None:
@@ -274,7 +274,7 @@ def test_sender_is_woken_only_when_a_batch_may_be_sent() -> None:
         core.send()
     assert core.wakes == 0
 
-    core.open_batches.close(core.queue())
+    core.open_batches.close(core.partition())
 
     assert core.wakes == 1
 
@@ -310,11 +310,11 @@ def test_record_that_waited_long_does_not_join_a_fresh_batch() -> None:
     core.send()
     fresh = opened(core)
 
-    core.open_batches.close_if_apart(core.queue().slot, core.now - 9)
-    assert core.queue().open_batch is fresh
-    core.open_batches.close_if_apart(core.queue().slot, core.now - 11)
+    core.open_batches.close_if_apart(core.partition(), core.now - 9)
+    assert core.partition().open_batch is fresh
+    core.open_batches.close_if_apart(core.partition(), core.now - 11)
 
-    assert core.queue().open_batch is None
+    assert core.partition().open_batch is None
 
 
 # Keyless records
@@ -336,7 +336,7 @@ def test_opening_a_batch_is_notified() -> None:
     core.send()
     core.send()
 
-    assert core.events.opened == [core.queue()]
+    assert core.events.opened == [core.partition()]
 
 
 # Refusals
@@ -374,8 +374,8 @@ def test_refused_size_makes_later_batches_of_the_topic_smaller() -> None:
     for _ in range(20):
         core.send(bytes(400))
 
-    assert {batch.wire_size <= 2000 for batch in core.queue().queued} == {True}
-    assert set(values(list(core.queue().queued))) == {4}
+    assert {batch.wire_size <= 2000 for batch in core.partition().queued} == {True}
+    assert set(values(list(core.partition().queued))) == {4}
 
 
 def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
@@ -385,8 +385,8 @@ def test_limit_of_a_topic_is_never_below_half_the_smallest_chunk() -> None:
     for _ in range(4):
         core.send(bytes(100))
 
-    assert values(list(core.queue().queued)) == [3]
-    assert core.queue().queued[0].wire_size <= SMALLEST_CHUNK // 2
+    assert values(list(core.partition().queued)) == [3]
+    assert core.partition().queued[0].wire_size <= SMALLEST_CHUNK // 2
 
 
 def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
@@ -396,7 +396,7 @@ def test_lowered_limit_holds_for_the_batch_that_is_open() -> None:
 
     core.send(bytes(800))
 
-    assert values(list(core.queue().queued)) == [1]
+    assert values(list(core.partition().queued)) == [1]
     assert core.pool.lent_bytes <= 4 * SMALLEST_CHUNK
 
 
@@ -407,7 +407,7 @@ def test_records_are_counted_in_open_and_closed_batches() -> None:
     core = CoreParts(leaders=(1, 1))
     for _ in range(3):
         core.send(partition=0)
-    core.open_batches.close(core.queue(0))
+    core.open_batches.close(core.partition(0))
     core.send(partition=1)
     counted = [core.open_batches.records]
     core.pass_time(1)
@@ -422,7 +422,7 @@ def test_batch_has_room_for_its_header() -> None:
     for _ in range(200):
         core.send(bytes(20))
 
-    sizes = {batch.wire_size for batch in core.queue().queued}
+    sizes = {batch.wire_size for batch in core.partition().queued}
 
     assert 1024 - HEADER_SIZE < max(sizes) <= 1024
 
@@ -438,9 +438,9 @@ def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 
     core = CoreParts(leaders=leaders, memory=batches * BATCH, batch_size=BATCH)
     for _ in range(core.pool.total_bytes // BATCH):
         core.send(FULL, partition=1)
-        core.open_batches.close(core.queue(1))
+        core.open_batches.close(core.partition(1))
     free_whole, scrap = divmod(left, BATCH)
-    for batch in [core.queue(1).queued.popleft() for _ in range(free_whole + (scrap > 0))]:
+    for batch in [core.partition(1).queued.popleft() for _ in range(free_whole + (scrap > 0))]:
         core.pool.give_back(batch.chunk)
     if scrap:
         assert core.pool.try_lend(BATCH - scrap, core.node(1).reserve) is not None
@@ -450,15 +450,15 @@ def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 
 
 def give_one_back(core: CoreParts) -> None:
     """Let a batch of partition 1 end, and serve the waiters."""
-    core.pool.give_back(core.queue(1).queued.popleft().chunk)
+    core.pool.give_back(core.partition(1).queued.popleft().chunk)
     core.wait_queues.serve()
 
 
-def queue_one(core: CoreParts) -> ProducerBatch:
+def queue_one(core: CoreParts) -> Batch:
     """Let partition 0 have a small batch that waits to be sent, and the next begin small too."""
     core.send(b"v")
-    core.open_batches.close(core.queue(0))
-    return core.queue(0).queued[-1]
+    core.open_batches.close(core.partition(0))
+    return core.partition(0).queued[-1]
 
 
 def test_open_batch_waits_to_grow_while_others_are_in_flight() -> None:
@@ -470,7 +470,7 @@ def test_open_batch_waits_to_grow_while_others_are_in_flight() -> None:
     record = core.wait_in_queue(bytes(1500))
     core.wait_queues.serve()
 
-    batch = core.queue(0).open_batch
+    batch = core.partition(0).open_batch
     assert record.is_waiting
     assert batch is not None
     assert batch.is_ready, "it waits although no one else gives memory back"
@@ -484,14 +484,14 @@ def test_open_batch_is_sent_at_its_partitions_turn() -> None:
     queue_one(core)
     core.send(b"v")
     core.wait_in_queue(bytes(1500))
-    core.queue(1).queued.clear()
+    core.partition(1).queued.clear()
 
     [first] = core.drain()
     core.acknowledge(first)
     [second] = core.drain()
 
     assert second.count == 1
-    assert core.queue(0).open_batch is None
+    assert core.partition(0).open_batch is None
 
 
 def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
@@ -502,22 +502,22 @@ def test_open_batch_does_not_linger_while_room_is_waited_for() -> None:
 
     refused = core.appender.append("t", bytes(1500), None, 0, None, None, None)
 
-    batch = core.queue(0).open_batch
+    batch = core.partition(0).open_batch
     assert refused is None
     assert batch is not None
     assert batch.is_ready
 
 
 def make_held_up(core: CoreParts) -> None:
-    core.queue(0).queued[0].attempts = 1
+    core.partition(0).queued[0].attempts = 1
 
 
 def make_leaderless(core: CoreParts) -> None:
-    core.queue(0).leader = None
+    core.partition(0).leader = None
 
 
 def make_idle(core: CoreParts) -> None:
-    core.queue(0).queued.clear()
+    core.partition(0).queued.clear()
 
 
 @pytest.mark.parametrize("stop", [make_held_up, make_leaderless, make_idle])
@@ -550,7 +550,7 @@ def test_batch_begins_as_large_as_the_last_or_waits() -> None:
     """The batch waits while others of its partition are in flight; a small one would have to grow at once."""
     core = nearly_full(left=BATCH + 2048)
     core.send(FULL)
-    core.open_batches.close(core.queue(0))
+    core.open_batches.close(core.partition(0))
 
     record = core.wait_in_queue(b"v")
     core.wait_queues.serve()
@@ -563,7 +563,7 @@ def test_batch_begins_as_large_as_the_last_or_waits() -> None:
 def test_batch_grows_by_the_memory_left() -> None:
     core = nearly_full(left=3072)
     core.send(b"v")
-    batch = core.queue(0).open_batch
+    batch = core.partition(0).open_batch
 
     delivery = core.send(bytes(1500))
 

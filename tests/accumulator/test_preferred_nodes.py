@@ -7,12 +7,12 @@ from typing import NamedTuple
 import pytest
 
 from aioproducer._accumulator.nodes import Nodes
+from aioproducer._accumulator.partition import Partition
 from aioproducer._accumulator.topic_partitions import TopicPartitions
-from aioproducer._native.append import OpenPartition
 from aioproducer._native.delivery import Delivery
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster
-from tests.fakes.core_parts import NO_CONNECTIONS, CoreParts, cluster_of, in_use
+from tests.fakes.core_parts import NO_CONNECTIONS, CoreParts, cluster_of, follow, in_use
 
 RACKS = {1: "a", 2: "b", 3: "a"}
 
@@ -25,7 +25,7 @@ class Rack(NamedTuple):
 
     def follow(self, cluster: Cluster) -> None:
         self.nodes.update(cluster, NO_CONNECTIONS)
-        self.partitions.update(cluster)
+        follow(self.partitions, cluster)
 
 
 def in_rack(rack: str, *, is_adaptive: bool = True) -> Rack:
@@ -38,12 +38,12 @@ def chosen(partitions: TopicPartitions, times: int = 200) -> Counter[int]:
     return Counter(partitions.choose(partitions.topics["t"], 0.0) for _ in range(times))
 
 
-def has_no_waiters(slot: OpenPartition) -> bool:
-    return not slot.waiting_count
+def has_no_waiters(partition: Partition) -> bool:
+    return not partition.waiting_count
 
 
 def candidates(partitions: TopicPartitions) -> set[int]:
-    return {slot.partition for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)}
+    return {partition.number for partition in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)}
 
 
 def partition_of(delivery: Delivery) -> int:
@@ -104,7 +104,7 @@ def test_shorter_queue_is_preferred_within_the_rack_alone() -> None:
     client.follow(cluster_of((1, 2, 3), racks=RACKS))
     core = CoreParts(leaders=(1,))
     core.send(bytes(100))
-    queue = client.partitions.slot(client.partitions.topics["t"], 0).queue
+    queue = client.partitions.use(client.partitions.topics["t"], 0)
     queue.queued.extend(core.accumulator.unfinished()[0][1] * 3)
 
     counts = chosen(client.partitions, 400)
@@ -117,7 +117,7 @@ def test_sticky_partition_is_left_when_its_leader_changes_rack() -> None:
     core = CoreParts(leaders=(1, 2, 3), rack="b", racks=RACKS)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     assert partition_of(core.send(partition=None)) == 1
-    partitions.note_chosen(topic, partitions.slot(topic, 1))
+    partitions.note_chosen(topic, partitions.use(topic, 1))
 
     core.lead((2, 1, 3), epoch=1)
 

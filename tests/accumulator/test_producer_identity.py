@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
+from aioproducer._accumulator.partition import Batch, BatchState
 from aioproducer._accumulator.producer_identity import (
     LAST_EPOCH,
     QUIET_TOO_LONG_S,
@@ -26,7 +26,7 @@ def producer_of(producer_id: int | None = 7, *, epoch: int = 0) -> ProducerIdent
     return producer
 
 
-def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) -> ProducerBatch:
+def batch_of(identity: BatchIdentity, *, connection: int = 1, order: int = 0) -> Batch:
     core = CoreParts()
     core.send()
     core.flush()
@@ -69,7 +69,7 @@ def test_all_partitions_are_offered_once_there_is_an_id() -> None:
     core.identity.assign(8, 0)
     core.accumulator.offer_all()
 
-    drained = [(batch.queue.topic_partition.partition, batch.identity.producer_id) for batch in core.drain()]
+    drained = [(batch.partition.topic_partition.partition, batch.identity.producer_id) for batch in core.drain()]
     assert drained == [(0, 8), (2, 8)]
 
 
@@ -164,9 +164,9 @@ def test_highest_acknowledged_order_never_falls() -> None:
 # Repeated offsets
 
 
-def has_seen(partition: IdempotentPartitionIdentity, offset: int, batch: ProducerBatch) -> bool:
+def has_seen(partition: IdempotentPartitionIdentity, offset: int, batch: Batch) -> bool:
     """Whether a batch was answered this offset before, and the time that a copy of it would be answered with."""
-    return partition.has_seen(offset, batch, log_append_time=batch.times.max_timestamp)
+    return partition.has_seen(offset, batch, log_append_time=batch.max_timestamp)
 
 
 def test_offset_given_before_is_a_repetition() -> None:

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import Node, PartitionQueue, ProducerBatch
+from aioproducer._accumulator.partition import Batch, Node, Partition
 from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_accumulator import ReadyNodes
 from aioproducer._timing.wakeup import Wakeup
@@ -14,11 +14,11 @@ from tests.fakes.core_parts import CoreParts, EventNotes, values
 NO_WAKEUP = cast("Wakeup", EventNotes())
 
 
-def partition(number: int, leader: Node | None) -> PartitionQueue:
+def partition(number: int, leader: Node | None) -> Partition:
     identity = IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True))
-    queue = PartitionQueue(TopicPartition("t", number), identity, max_in_flight=5)
-    queue.leader = leader
-    return queue
+    partition = Partition(TopicPartition("t", number), identity, max_in_flight=5)
+    partition.leader = leader
+    return partition
 
 
 class TwoReady:
@@ -30,7 +30,7 @@ class TwoReady:
         self.ready.add(self.first)
         self.ready.add(self.second)
 
-    def take_all(self) -> list[PartitionQueue]:
+    def take_all(self) -> list[Partition]:
         return [self.ready.take_first(self.node) for _ in range(len(self.node.ready))]
 
 
@@ -125,24 +125,24 @@ def topics_asked_for(core: CoreParts) -> set[str]:
 
 
 def end_batch(core: CoreParts, partition: int) -> None:
-    core.queue(partition).queued.popleft()
+    core.partition(partition).queued.popleft()
 
 
 @pytest.mark.parametrize("partitions", [1, 50])
 def test_turn_looks_at_one_partition_of_a_topic(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking at all would delay other topics by thousands of partitions whose broker is gone."""
     core = leaderless(partitions)
-    looked_at: list[PartitionQueue] = []
-    original = PartitionQueue.first_sendable
+    looked_at: list[Partition] = []
+    original = Partition.first_sendable
 
-    def first_sendable(queue: PartitionQueue) -> ProducerBatch | None:
-        looked_at.append(queue)
-        return original(queue)
+    def first_sendable(partition: Partition) -> Batch | None:
+        looked_at.append(partition)
+        return original(partition)
 
-    monkeypatch.setattr(PartitionQueue, "first_sendable", first_sendable)
+    monkeypatch.setattr(Partition, "first_sendable", first_sendable)
 
     assert topics_asked_for(core) == {"t"}
-    assert looked_at == [core.queue(0)]
+    assert looked_at == [core.partition(0)]
 
 
 @pytest.mark.parametrize("last", [0, 1, 2])
@@ -169,7 +169,7 @@ def test_partition_that_was_not_looked_at_goes_to_its_leader() -> None:
     core.lead((1, 1, 1), epoch=1)
 
     assert topics_asked_for(core) == set()
-    assert [batch.queue for batch in core.drain()] == [core.queue(0), core.queue(2)]
+    assert [batch.partition for batch in core.drain()] == [core.partition(0), core.partition(2)]
 
 
 # When the linger of one batch is over, the others for its node are sent with it, and no others
@@ -179,7 +179,7 @@ LEADERS = (1, 2, 1, 2, 1)
 
 
 def offered(core: CoreParts) -> list[int]:
-    return [number for number in range(len(LEADERS)) if core.queue(number).is_offered]
+    return [number for number in range(len(LEADERS)) if core.partition(number).is_offered]
 
 
 def opened_in_turn(**settings: float) -> CoreParts:
@@ -244,12 +244,12 @@ def test_linger_of_a_ready_batch_takes_no_other_along() -> None:
 def test_batch_that_was_closed_is_not_taken_along() -> None:
     """The next batch of its partition waits for the node's next linger, too."""
     core = opened_in_turn()
-    core.open_batches.close(core.queue(2))
+    core.open_batches.close(core.partition(2))
     [closed] = core.drain()
 
     core.pass_time(0.0001)
 
-    assert (closed.queue, offered(core)) == (core.queue(2), [0, 4])
+    assert (closed.partition, offered(core)) == (core.partition(2), [0, 4])
 
 
 def test_linger_cut_by_age_takes_others_along() -> None:

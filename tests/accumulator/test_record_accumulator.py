@@ -4,19 +4,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
-from aioproducer._accumulator.partition_queue import BatchState, ProducerBatch
+from aioproducer._accumulator.partition import Batch, BatchState
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._protocol.compression import CompressionType
 from tests.fakes.core_parts import CoreParts, sequences, values
 
 
-def partitions(batches: list[ProducerBatch]) -> list[int]:
-    return [batch.queue.topic_partition.partition for batch in batches]
+def partitions(batches: list[Batch]) -> list[int]:
+    return [batch.partition.topic_partition.partition for batch in batches]
 
 
 def close_one(core: CoreParts, partition: int = 0, size: int = 1) -> None:
     core.send(bytes(size), partition=partition)
-    core.open_batches.close(core.queue(partition))
+    core.open_batches.close(core.partition(partition))
 
 
 # Requests
@@ -255,7 +255,7 @@ def test_batch_that_ended_while_sealed_gives_memory_back() -> None:
     close_one(core)
     core.drain()
     [batch] = core.accumulator.take_unsealed()
-    core.queue().queued.remove(batch)
+    core.partition().queued.remove(batch)
     batch.move_to(BatchState.DONE)
 
     core.accumulator.sealed(batch, b"late")
@@ -281,12 +281,12 @@ def test_unfinished_are_all_that_were_accepted_and_have_no_end() -> None:
 def test_overdue_open_batch_is_closed() -> None:
     core = CoreParts(linger_s=600)
     core.send()
-    core.accumulator.close_overdue(core.queue(), core.now + 119)
-    assert core.queue().open_batch is not None
+    core.accumulator.close_overdue(core.partition(), core.now + 119)
+    assert core.partition().open_batch is not None
 
-    core.accumulator.close_overdue(core.queue(), core.now + 120)
+    core.accumulator.close_overdue(core.partition(), core.now + 120)
 
-    assert core.queue().open_batch is None
+    assert core.partition().open_batch is None
 
 
 class AnyDay:
@@ -294,7 +294,7 @@ class AnyDay:
 
     def __init__(self) -> None:
         self.core = CoreParts(leaders=(1, 2), memory=16 * 1024, batch_size=2048, max_record_size=3000)
-        self.on_wire: list[ProducerBatch] = []
+        self.on_wire: list[Batch] = []
         self.waiting: list[WaitingRecord] = []
         self.epoch = 0
 
@@ -317,7 +317,7 @@ class AnyDay:
             self._answer(self.on_wire.pop(0), is_written=action == "acknowledge")
         core.wait_queues.serve()
 
-    def _answer(self, batch: ProducerBatch, *, is_written: bool) -> None:
+    def _answer(self, batch: Batch, *, is_written: bool) -> None:
         if is_written:
             self.core.acknowledge(batch)
         else:
@@ -360,7 +360,7 @@ def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None
 TIMEOUT_S = 120.0
 
 
-def overdue(core: CoreParts) -> list[ProducerBatch]:
+def overdue(core: CoreParts) -> list[Batch]:
     deadlines = core.accumulator.deadlines
     found = []
     for queue in deadlines.take_due(MOST_PER_STEP):
@@ -434,7 +434,7 @@ def test_partition_with_many_batches_has_one_timer() -> None:
     core = CoreParts()
     for _ in range(20):
         core.send()
-        core.open_batches.close(core.queue())
+        core.open_batches.close(core.partition())
 
     assert len(core.timers) == 2
 
@@ -442,7 +442,7 @@ def test_partition_with_many_batches_has_one_timer() -> None:
 def test_record_called_earlier_brings_the_timer_forward() -> None:
     core = CoreParts()
     core.send()
-    [batch] = [core.queue().open_batch]
+    [batch] = [core.partition().open_batch]
     assert batch is not None
     batch.called_at -= 50
 
@@ -458,4 +458,4 @@ def test_idle_partition_is_not_watched() -> None:
     core.pass_time(TIMEOUT_S)
     overdue(core)
 
-    assert (core.queue().is_empty, len(core.timers), overdue(core)) == (True, 0, [])
+    assert (core.partition().is_empty, len(core.timers), overdue(core)) == (True, 0, [])

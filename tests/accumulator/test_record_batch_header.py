@@ -13,14 +13,15 @@ from aioproducer._accumulator.record_batch_header import (
     MAX_SEQUENCE,
     NO_IDENTITY,
     BatchIdentity,
-    BatchTimes,
     encode_header,
     sequence_after,
 )
 from tests.reference.record_batch import Batch, Record, encode_batch, encode_records
 
 RECORDS = b"some records"
-HEADER = encode_header(RECORDS, 3, times=BatchTimes(1_000, 2_000), identity=BatchIdentity(77, 5, 9), compression=4)
+HEADER = encode_header(
+    RECORDS, 3, base_timestamp=1_000, max_timestamp=2_000, identity=BatchIdentity(77, 5, 9), compression=4
+)
 EXPECTED = {
     "baseOffset": 0,
     "batchLength": HEADER_SIZE - 12 + len(RECORDS),
@@ -82,7 +83,6 @@ def test_checksum_covers_everything_from_the_attributes_on() -> None:
 )
 def test_header_equals_the_references(records: list[Record], identity: BatchIdentity) -> None:
     section = encode_records(records)
-    times = BatchTimes(records[0].timestamp, max(record.timestamp for record in records))
     batch = Batch(
         tuple(records),
         producer_id=identity.producer_id,
@@ -91,7 +91,14 @@ def test_header_equals_the_references(records: list[Record], identity: BatchIden
         transactional=identity.is_transactional,
     )
 
-    header = encode_header(memoryview(section), len(records), times=times, identity=identity, compression=0)
+    header = encode_header(
+        memoryview(section),
+        len(records),
+        base_timestamp=records[0].timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        identity=identity,
+        compression=0,
+    )
 
     assert header + section == encode_batch(batch)
 

@@ -3,27 +3,32 @@
 from collections import Counter
 from dataclasses import replace
 from types import MappingProxyType
+from typing import NoReturn
 
 import pytest
 
+from aioproducer._accumulator.partition import Partition
 from aioproducer._accumulator.producer_identity import ProducerIdentity
-from aioproducer._accumulator.topic_partitions import TopicPartitions
-from aioproducer._native.append import OpenPartition, TopicInfo
+from aioproducer._accumulator.topic_partitions import Topic, TopicPartitions
 from aioproducer._native.delivery import Delivery
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.records import TopicPartition
-from tests.fakes.core_parts import CoreParts, Moves, cluster_of, in_use, leader_id, use_all
+from tests.fakes.core_parts import CoreParts, Moves, cluster_of, follow, in_use, leader_id, use_all
+
+
+def leader_ids(partitions: TopicPartitions) -> set[int]:
+    return {node.id for node in partitions.leaders}
 
 
 def following(*arguments: object, **options: object) -> tuple[TopicPartitions, Moves]:
     """Partitions that follow the cluster of these leaders."""
     partitions, moves = in_use()
-    partitions.update(cluster_of(*arguments, **options))
+    follow(partitions, cluster_of(*arguments, **options))
     return partitions, moves
 
 
-def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> Counter[int]:
+def chosen(partitions: TopicPartitions, topic: Topic, times: int = 200) -> Counter[int]:
     return Counter(partitions.choose(topic, 0.0) for _ in range(times))
 
 
@@ -33,75 +38,78 @@ def chosen(partitions: TopicPartitions, topic: TopicInfo, times: int = 200) -> C
 def test_topic_becomes_usable_once() -> None:
     partitions, _ = in_use()
 
-    assert partitions.update(cluster_of((1, 2))) == ["t"]
-    assert partitions.update(cluster_of((2, 1), epoch=1)) == []
+    assert follow(partitions, cluster_of((1, 2))) == ["t"]
+    assert follow(partitions, cluster_of((2, 1), epoch=1)) == []
 
 
 def test_topic_without_partitions_is_not_usable() -> None:
     partitions, _ = in_use()
 
-    assert partitions.update(cluster_of(())) == []
+    assert follow(partitions, cluster_of(())) == []
     assert partitions.topics == {}
 
 
 def test_leader_is_set_when_it_changes_and_only_then() -> None:
     partitions, moves = following((1, -1))
     use_all(partitions)
-    partitions.update(cluster_of((1, -1), epoch=1))
-    partitions.update(cluster_of((2, 3), epoch=2))
-    partitions.update(cluster_of((-1, 3), epoch=3))
+    follow(partitions, cluster_of((1, -1), epoch=1))
+    follow(partitions, cluster_of((2, 3), epoch=2))
+    follow(partitions, cluster_of((-1, 3), epoch=3))
 
     assert moves.seen == [(0, 1), (0, 2), (1, 3), (0, None)]
 
 
 def test_leaders_are_the_nodes_that_lead_something() -> None:
     partitions, _ = following((0, 0, 2))
-    assert {node.id for node in partitions.leaders} == {0, 2}
+    assert leader_ids(partitions) == {0, 2}
 
-    partitions.update(cluster_of((0, 0, 0), epoch=1))
+    follow(partitions, cluster_of((0, 0, 0), epoch=1))
 
-    assert {node.id for node in partitions.leaders} == {0}
+    assert leader_ids(partitions) == {0}
 
 
 def test_leader_that_left_the_cluster_counts_as_none() -> None:
     partitions, moves = in_use()
     before = cluster_of((1, 2))
-    partitions.update(before)
+    follow(partitions, before)
     use_all(partitions)
     nodes = {node_id: node for node_id, node in before.nodes.items() if node_id != 2}
 
-    partitions.update(Cluster(nodes=MappingProxyType(nodes), topics=before.topics))
+    follow(partitions, Cluster(nodes=MappingProxyType(nodes), topics=before.topics))
 
     assert moves.seen[-1] == (1, None)
 
 
 def test_partitions_that_join_keep_those_that_were_there() -> None:
     partitions, _ = following((1,))
-    first = partitions.queue(TopicPartition("t", 0))
+    first = partitions.find(TopicPartition("t", 0))
 
-    partitions.update(cluster_of((1, 2, 1)))
+    follow(partitions, cluster_of((1, 2, 1)))
     use_all(partitions)
 
-    assert partitions.queue(TopicPartition("t", 0)) is first
-    assert [leader_id(queue) for queue in partitions.queues()] == [1, 2, 1]
+    assert partitions.find(TopicPartition("t", 0)) is first
+    assert [leader_id(queue) for queue in partitions.in_use()] == [1, 2, 1]
 
 
 def test_topic_missing_in_metadata_keeps_its_partitions() -> None:
     """Under another identity brokers could take its next records for duplicates of old ones."""
     partitions, moves = in_use()
     known = cluster_of((1,))
-    partitions.update(known)
-    first = partitions.queue(TopicPartition("t", 0))
+    follow(partitions, known)
+    first = partitions.find(TopicPartition("t", 0))
 
-    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
-    assert (first.leader, set(partitions.leaders)) == (None, set())
-    # records wait for metadata
-    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (True, 1)
-    partitions.update(known)
+    follow(partitions, Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+    assert (first.leader, list(partitions.leaders)) == (None, [])
+    assert (partitions.topics["t"].view, partitions.topics["t"].blocked_count) == (None, 1)
+    assert partitions.topics["t"].waits_for_metadata_alone
+    partitions.topics["t"].block()  # a record is having its partition chosen
+    assert not partitions.topics["t"].waits_for_metadata_alone
+    partitions.topics["t"].unblock()
+    follow(partitions, known)
 
-    assert (partitions.queue(TopicPartition("t", 0)), leader_id(first)) == (first, 1)
-    assert (partitions.is_forgotten("t"), partitions.topics["t"].blocked_count) == (False, 0)
-    assert not partitions.is_forgotten("never used")
+    assert (partitions.find(TopicPartition("t", 0)), leader_id(first)) == (first, 1)
+    assert (partitions.topics["t"].view, partitions.topics["t"].blocked_count) == (known.topics["t"], 0)
+    assert not partitions.topics["t"].waits_for_metadata_alone
     assert moves.renewed == []
 
 
@@ -147,8 +155,8 @@ def test_busy_partition_is_chosen_less_often_if_adaptive(*, is_adaptive: bool) -
     core.send(partition=0)
     core.flush()
     partitions, _ = in_use(is_adaptive=is_adaptive)
-    partitions.update(cluster_of((1, 1)))
-    partitions.queue(TopicPartition("t", 0)).queued.extend(core.queue(0).queued)
+    follow(partitions, cluster_of((1, 1)))
+    partitions.find(TopicPartition("t", 0)).queued.extend(core.partition(0).queued)
 
     share = chosen(partitions, partitions.topics["t"], 400)[0] / 400
 
@@ -204,15 +212,15 @@ def test_keyless_records_stay_through_a_short_pause() -> None:
 # Candidates for records that waited
 
 
-def has_no_waiters(slot: OpenPartition) -> bool:
-    return not slot.waiting_count
+def has_no_waiters(partition: Partition) -> bool:
+    return not partition.waiting_count
 
 
 def test_candidates_are_one_a_leader() -> None:
     """Another leader may have a share of memory where one has none left."""
     partitions, _ = following((1, 1, 2, 2, 3, -1))
 
-    leaders = [leader_id(slot.queue) for slot in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)]
+    leaders = [leader_id(partition) for partition in partitions.candidates(partitions.topics["t"], 16, has_no_waiters)]
 
     assert sorted(leaders, key=str) == [1, 2, 3]
 
@@ -226,9 +234,9 @@ def test_candidates_are_bounded() -> None:
 def test_partition_in_which_others_wait_is_no_candidate() -> None:
     partitions, _ = following((1, 2))
     topic = partitions.topics["t"]
-    partitions.slot(topic, 0).waiting_count = 1
+    partitions.use(topic, 0).waiting_count = 1
 
-    assert partitions.candidates(topic, 16, has_no_waiters) == [topic.slots[1]]
+    assert partitions.candidates(topic, 16, has_no_waiters) == [topic.partitions[1]]
 
 
 def test_leaderless_partition_is_the_last_resort() -> None:
@@ -236,7 +244,7 @@ def test_leaderless_partition_is_the_last_resort() -> None:
 
     [candidate] = partitions.candidates(partitions.topics["t"], 16, has_no_waiters)
 
-    assert candidate.queue.leader is None
+    assert candidate.leader is None
 
 
 def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
@@ -244,9 +252,9 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     topic = core.appender.topics["t"]
     core.send(partition=1)
-    core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.slot(topic, 1))
+    core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.use(topic, 1))
 
-    assert core.accumulator.partitions.candidates(topic, 16, has_no_waiters)[0] is topic.slots[1]
+    assert core.accumulator.partitions.candidates(topic, 16, has_no_waiters)[0] is topic.partitions[1]
     assert core.send(partition=None)._batch_result.topic_partition == ("t", 1)
     core.flush()
 
@@ -257,12 +265,12 @@ def test_keyless_records_follow_to_where_there_is_room() -> None:
     """Else each record would wait: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
-    partitions.note_chosen(topic, partitions.slot(topic, 0))
+    partitions.note_chosen(topic, partitions.use(topic, 0))
     for _ in range(17):
         core.send(bytes(1000), partition=None)
     elsewhere = partition_of(core.send(partition=None))
 
-    partitions.note_chosen(topic, partitions.slot(topic, 0))
+    partitions.note_chosen(topic, partitions.use(topic, 0))
 
     assert (elsewhere != 0, partition_of(core.send(partition=None))) == (True, 0)
 
@@ -273,7 +281,7 @@ def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     found = set()
     for _ in range(17):
-        partitions.note_chosen(topic, partitions.slot(topic, 0))
+        partitions.note_chosen(topic, partitions.use(topic, 0))
         found.add(partition_of(core.send(bytes(1000), partition=None)))
 
     assert found > {0}
@@ -284,11 +292,11 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     core.send(partition=1)
-    partitions.note_chosen(topic, partitions.slot(topic, 1))
+    partitions.note_chosen(topic, partitions.use(topic, 1))
 
     core.lead((1, -1, 3))
 
-    assert topic.slots[1] not in partitions.candidates(topic, 16, has_no_waiters)
+    assert topic.partitions[1] not in partitions.candidates(topic, 16, has_no_waiters)
     assert partition_of(core.send(partition=None)) != 1
 
 
@@ -296,11 +304,11 @@ def test_topic_of_which_nothing_changed_costs_nothing() -> None:
     """An unchanged view is not looked into when other topics change."""
     partitions, moves = in_use()
     known = cluster_of((1,))
-    partitions.update(known)
+    follow(partitions, known)
     use_all(partitions)
     other = TopicView("u", b"u" * 16, Partitions.of([PartitionView(2, 0)]), 0)
 
-    fresh = partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({**known.topics, "u": other})))
+    fresh = follow(partitions, Cluster(nodes=known.nodes, topics=MappingProxyType({**known.topics, "u": other})))
 
     use_all(partitions)
     assert (fresh, moves.seen) == (["u"], [(0, 1), (0, 2)])
@@ -356,10 +364,10 @@ def test_recreated_topic_reports_which_partitions_exist(leaders: tuple[int, ...]
     partitions, moves = following((1, 1, 1))
     use_all(partitions)
 
-    partitions.update(cluster_of(leaders, topic_id=bytes(15) + b"x"))
+    follow(partitions, cluster_of(leaders, topic_id=bytes(15) + b"x"))
 
     assert moves.renewed == told
-    assert len(partitions.topics["t"].slots) == len(leaders)
+    assert len(partitions.topics["t"].partitions) == len(leaders)
 
 
 def test_partition_that_stuck_and_is_gone_is_no_place_any_more() -> None:
@@ -384,8 +392,8 @@ def test_partition_that_is_gone_is_on_the_wire_until_the_answer() -> None:
     core.follow(cluster_of((1,), topic_id=bytes(15) + b"x"))
     partitions = core.accumulator.partitions
 
-    assert (partitions.is_any_on_wire(), batch.queue in partitions.queues()) == (True, False)
-    batch.queue.on_wire.remove(batch)
+    assert (partitions.is_any_on_wire(), batch.partition in partitions.in_use()) == (True, False)
+    batch.partition.on_wire.remove(batch)
     assert not partitions.is_any_on_wire()
 
 
@@ -393,9 +401,9 @@ def forgotten(leaders: tuple[int, ...]) -> tuple[TopicPartitions, Moves]:
     """Partitions in use of a topic that metadata names no longer."""
     partitions, moves = in_use()
     known = cluster_of(leaders)
-    partitions.update(known)
+    follow(partitions, known)
     use_all(partitions)
-    partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+    follow(partitions, Cluster(nodes=known.nodes, topics=MappingProxyType({})))
     return partitions, moves
 
 
@@ -403,10 +411,10 @@ def test_topic_recreated_while_forgotten_is_another_topic() -> None:
     """Else the keys of removed partitions would never be delivered again."""
     partitions, moves = forgotten((1, 1, 1))
 
-    partitions.update(cluster_of((1, 2), topic_id=bytes(15) + b"x"))
+    follow(partitions, cluster_of((1, 2), topic_id=bytes(15) + b"x"))
 
     assert moves.renewed == [(0, True), (1, True), (2, False)]
-    assert len(partitions.topics["t"].slots) == 2
+    assert len(partitions.topics["t"].partitions) == 2
 
 
 @pytest.mark.parametrize("producer_id", [7, None], ids=["with an id", "without"])
@@ -416,24 +424,24 @@ def test_another_cluster_has_other_logs_and_gives_other_ids(producer_id: int | N
     partitions, moves = in_use(identity=identity)
     here, also_here = cluster_of((1, 1, 1)), cluster_of((1,), topic="u")
     topics = MappingProxyType({**here.topics, **also_here.topics})
-    partitions.update(replace(here, topics=topics, cluster_id="here"))
+    follow(partitions, replace(here, topics=topics, cluster_id="here"))
     use_all(partitions)
     if producer_id is not None:
         identity.assign(producer_id, 0)
 
-    usable = partitions.update(replace(cluster_of((2, 2)), cluster_id="there"))
+    usable = follow(partitions, replace(cluster_of((2, 2)), cluster_id="there"))
 
     assert usable == ["t"]
     assert moves.renewed == [(0, True), (1, True), (2, False), (0, True)]
-    assert [leader_id(queue) for queue in partitions.queues()] == [2, 2, None]
+    assert [leader_id(queue) for queue in partitions.in_use()] == [2, 2, None]
     assert identity.is_missing
 
 
 def test_cluster_that_learns_its_id_is_no_other_one() -> None:
     partitions, moves = following((1,))
 
-    partitions.update(replace(cluster_of((1,)), cluster_id="here"))
-    partitions.update(replace(cluster_of((1,), epoch=1), cluster_id="here"))
+    follow(partitions, replace(cluster_of((1,)), cluster_id="here"))
+    follow(partitions, replace(cluster_of((1,), epoch=1), cluster_id="here"))
 
     assert moves.renewed == []
 
@@ -443,7 +451,7 @@ def test_topic_id_that_was_not_known_is_no_other_topic(before: bytes, after: byt
     """Old brokers give no topic id; a rolling upgrade shows both."""
     partitions, moves = following((1,), topic_id=before)
 
-    partitions.update(cluster_of((1,), topic_id=after))
+    follow(partitions, cluster_of((1,), topic_id=after))
 
     assert moves.renewed == []
 
@@ -453,27 +461,52 @@ def test_topic_without_an_id_with_fewer_partitions_is_new(*, is_forgotten: bool)
     """A topic never loses partitions; those that come back keep their identities, which a broker may know."""
     partitions, moves = in_use()
     known = cluster_of((1, 1, 1), topic_id=NO_TOPIC_ID)
-    partitions.update(known)
+    follow(partitions, known)
     use_all(partitions)
-    queues = partitions.queues()
+    used = partitions.in_use()
     if is_forgotten:
-        partitions.update(Cluster(nodes=known.nodes, topics=MappingProxyType({})))
+        follow(partitions, Cluster(nodes=known.nodes, topics=MappingProxyType({})))
 
-    partitions.update(cluster_of((1, 2), topic_id=NO_TOPIC_ID))
+    follow(partitions, cluster_of((1, 2), topic_id=NO_TOPIC_ID))
     assert moves.renewed == [(0, True), (1, True), (2, False)]
-    assert partitions.queues() == queues[:2]
-    partitions.update(cluster_of((1, 2, 2, 2), topic_id=NO_TOPIC_ID))
+    assert partitions.in_use() == used[:2]
+    follow(partitions, cluster_of((1, 2, 2, 2), topic_id=NO_TOPIC_ID))
 
     use_all(partitions)
-    assert partitions.queues()[:3] == queues
-    assert [leader_id(queue) for queue in partitions.queues()] == [1, 2, 2, 2]
+    assert partitions.in_use()[:3] == used
+    assert [leader_id(queue) for queue in partitions.in_use()] == [1, 2, 2, 2]
 
 
 def test_topic_with_the_same_id_and_fewer_partitions_is_the_same() -> None:
     """The topic was forgotten, and then described by a broker that is behind."""
     partitions, moves = forgotten((1, 1, 1))
 
-    partitions.update(cluster_of((2, 2)))
+    follow(partitions, cluster_of((2, 2)))
 
     assert moves.renewed == []
-    assert [leader_id(queue) for queue in partitions.queues()] == [2, 2, None]
+    assert [leader_id(queue) for queue in partitions.in_use()] == [2, 2, None]
+
+
+class LookedUp(dict[str, TopicView]):
+    """Knows each topic by name alone."""
+
+    def __iter__(self) -> NoReturn:
+        pytest.fail("all topics are walked through")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_update_looks_at_changed_topics_alone() -> None:
+    """With 8,000 topics in use, a look at each for a new one took most of the time."""
+    partitions, moves = in_use()
+    before = cluster_of((1,))
+    follow(partitions, before)
+    partitions.use(partitions.topics["t"], 0)
+    moves.seen.clear()
+    views = LookedUp({"t": cluster_of((2,)).topics["t"], "u": cluster_of((1,), topic="u").topics["u"]})
+
+    fresh = partitions.update(replace(before, topics=views), ["u"])
+    assert (fresh, moves.seen, leader_ids(partitions)) == (["u"], [], {1})
+
+    fresh = partitions.update(replace(before, topics=views), ["t"])
+    assert (fresh, moves.seen, leader_ids(partitions)) == ([], [(0, 2)], {1, 2})

@@ -138,8 +138,8 @@ def test_partition_that_stalled_while_waiting_delays_no_other() -> None:
     free = core.wait_in_queue(CHUNK, partition=1)
     [batch] = core.drain()
     core.refuse(batch)
-    *_, newest = core.queue().queued
-    core.queue().queued.remove(newest)
+    *_, newest = core.partition().queued
+    core.partition().queued.remove(newest)
     core.pool.give_back(newest.chunk)
 
     core.wait_queues.serve()
@@ -338,7 +338,7 @@ def test_flushed_record_does_not_linger_once_its_topic_is_known() -> None:
 
     core.lead((1,))
 
-    batch = core.queue().open_batch
+    batch = core.partition().open_batch
     assert batch is not None
     assert batch.is_ready
 

@@ -48,9 +48,9 @@ async def real_broker(version: str) -> AsyncIterator[BrokerUnderTest]:
 
 
 @asynccontextmanager
-async def embedded_broker() -> AsyncIterator[BrokerUnderTest]:
-    """Start one node of the embedded cluster in a process of its own."""
-    async with python_process("-m", "tests.benchmarks.embedded_cluster") as process:
+async def embedded_broker(*, topics: int = 0) -> AsyncIterator[BrokerUnderTest]:
+    """Start one node of the embedded cluster in a process of its own, with as many `numbered_topics`."""
+    async with python_process("-m", "tests.benchmarks.embedded_cluster", str(topics)) as process:
         address = (await pipe(process.stdout).readline()).decode().strip()
         if not address:
             errors = await pipe(process.stderr).read()

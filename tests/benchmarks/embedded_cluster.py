@@ -6,13 +6,14 @@ import sys
 import uvloop
 
 from aioproducer.testing import FakeCluster
+from tests.benchmarks.job import numbered_topics
 
 
-async def serve() -> None:
-    async with FakeCluster(1) as cluster:
+async def serve(topics: int) -> None:
+    async with FakeCluster(1, topics=dict.fromkeys(numbered_topics(topics), 1)) as cluster:
         print(cluster.bootstrap_servers, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(int(sys.argv[1])))

@@ -111,6 +111,11 @@ class Stopwatch:
         return {"records_per_s": records / seconds, "cpu_us_per_record": cpu_s / records * 1e6}
 
 
+def numbered_topics(number: int) -> list[str]:
+    """Return the names of topics that a broker has beside the one of the job."""
+    return [f"numbered-{index}" for index in range(number)]
+
+
 def as_text(configuration: dict[str, object]) -> dict[str, str]:
     return {name: str(value) for name, value in configuration.items()}
 

@@ -232,6 +232,23 @@ async def partitions(bench: Bench) -> ScenarioReport:
     return ScenarioReport("partitions", "One record to each partition in turn, batch_size=0", rows, comparisons, notes)
 
 
+async def topics(bench: Bench) -> ScenarioReport:
+    """Measure whether the first use of a topic costs more the more topics are in use, on the embedded cluster."""
+    few, many = bench.size(250, 20), bench.size(8_000, 200)
+
+    def variant(number: int) -> str:
+        return f"{number:,} topics"
+
+    job = Job(work="ours.use_topics_in_turn", partitions=1, warmup_records=bench.size(100, 10))
+    contestants = [Contestant(OURS, variant(number), replace(job, records=number)) for number in (few, many)]
+    async with embedded_broker(topics=many) as embedded:
+        rows = await replace(bench, broker=embedded).measure(contestants)
+    cpu = ratio(median_of(rows, OURS, variant(many), CPU), median_of(rows, OURS, variant(few), CPU))
+    comparisons = [Comparison(f"CPU of each of {many:,} topics / of {few}", cpu)]
+    notes = ["on the embedded cluster, in a process of its own"]
+    return ScenarioReport("topics", "One awaited record to each topic in turn", rows, comparisons, notes)
+
+
 STALLED = {
     # variant -> work, bytes of a value, whether all records are offered before the broker resumes
     "await enqueue, 100 B": ("enqueue", 100, False),
@@ -466,6 +483,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "latency": latency,
     "transactions": transactions,
     "partitions": partitions,
+    "topics": topics,
     "stalled": stalled,
     "presets": presets,
     "mock": mock,

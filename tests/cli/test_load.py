@@ -220,5 +220,5 @@ async def test_missing_topic_is_told(orders: Path) -> None:
 
     assert done.code == 1
     assert done.errors == [
-        "topic 'x' does not exist, or may not be described; create it with `aioproducer topic create x`"
+        "topic 'x' does not exist, or may not be described; create it with `aioproducer topic create x --partitions N`"
     ]

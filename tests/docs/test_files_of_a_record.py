@@ -7,17 +7,19 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import get_ident
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 
 import pytest
 
 from aioproducer import Producer
+from aioproducer._accumulator.partition import Batch, Partition
 from aioproducer.testing import FakeCluster
 from tests.import_graph import PACKAGE, layers, names_imported
 
 PAGE = PACKAGE.parent / "docs" / "explanation" / "life_of_a_record.md"
 MOST_FILES = 29
 MOST_CLIMBS = 3
+MOST_TYPES = 28
 
 AWAITED = "_native/delivery.pyx"
 """`await delivery` is no call: what starts while the test's own frame runs is started by this file."""
@@ -125,6 +127,25 @@ def shortest_trace() -> Trace:
     return min(traces, key=lambda trace: (len(trace.climbs), len(trace.files)))
 
 
+async def types_met(servers: str) -> set[type]:
+    """Return the types of the package whose methods in Python run between a call of `send` and its result."""
+    met: set[type] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and _relative(frame.f_code.co_filename) is not None and "self" in frame.f_locals:
+            met.add(type(frame.f_locals["self"]))
+
+    async with Producer(servers) as producer:
+        await producer.send("orders", b"before")
+        await asyncio.sleep(LINGER_IS_OVER_S)
+        sys.setprofile(note)
+        try:
+            await producer.send("orders", b"value")
+        finally:
+            sys.setprofile(None)
+    return met
+
+
 def listed_files() -> list[str]:
     section = PAGE.read_text("utf-8").partition("## The files it passes")[2].partition("\n## ")[0]
     return re.findall(r"^\| \d+ \| `([\w/.]+)`", section, re.MULTILINE)
@@ -159,3 +180,13 @@ def test_record_passes_the_files_that_the_page_lists() -> None:
     assert trace.files - listed == set()
     assert listed - trace.files <= reached_natively(trace.files)
     assert len(trace.climbs) <= MOST_CLIMBS, trace.climbs
+
+
+@pytest.mark.timing  # as above
+def test_record_meets_few_types_of_objects() -> None:
+    """A thing that is two objects is two types here: each one more is one more to know."""
+    with FakeCluster.in_thread(1, topics={"orders": 1}) as cluster:
+        met = min((asyncio.run(types_met(cluster.bootstrap_servers)) for _ in range(TRACES)), key=len)
+
+    assert {Partition, Batch} <= met
+    assert len(met) <= MOST_TYPES, sorted(each.__qualname__ for each in met)

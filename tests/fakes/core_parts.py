@@ -16,14 +16,14 @@ from aioproducer._accumulator.flush_generations import FlushGenerations
 from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.nodes import Nodes
 from aioproducer._accumulator.open_batches import MOST_PER_STEP, AccumulatorDependencies, AccumulatorSettings
-from aioproducer._accumulator.partition_queue import (
+from aioproducer._accumulator.partition import (
+    Batch,
     BatchOptions,
     BatchState,
-    PartitionQueue,
-    ProducerBatch,
+    Partition,
     RecordDeadline,
 )
-from aioproducer._accumulator.partition_queue import Node as Leader
+from aioproducer._accumulator.partition import Node as Leader
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.topic_partitions import TopicPartitions
@@ -55,19 +55,19 @@ class EventNotes:  # noqa: PLR0904  # one per event
 
     def __init__(self) -> None:
         self.wakes = 0
-        self.opened: list[PartitionQueue] = []
+        self.opened: list[Partition] = []
         self.filled: list[tuple[TopicPartition, int]] = []
         self.many_opened = 0
         self.unknown: list[str] = []
         self.failed: list[KafkaError] = []
-        self.lost_logs: list[PartitionQueue] = []
+        self.lost_logs: list[Partition] = []
         self.abandoned = 0
         self.failed_nodes = 0
         self.tried_again = 0
         self._followers: list[MetadataRefresher] = []
         self.on_timer: Callable[[float], object] = self.nothing
         self.on_filled: Callable[[TopicPartition, int], object] = lambda place, size: self.filled.append((place, size))
-        self.on_recreated: Callable[[PartitionQueue, bool], object] = self.nothing
+        self.on_recreated: Callable[[Partition, bool], object] = self.nothing
 
     def nothing(self, *_: object) -> None:
         """Take no note."""
@@ -83,7 +83,7 @@ class EventNotes:  # noqa: PLR0904  # one per event
     def set_alarm(self, when: float) -> None:
         self.on_timer(when)
 
-    def batch_opened(self, queue: PartitionQueue) -> None:
+    def batch_opened(self, queue: Partition) -> None:
         self.opened.append(queue)
 
     def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
@@ -95,7 +95,7 @@ class EventNotes:  # noqa: PLR0904  # one per event
     def unknown_partition(self, topic: str) -> None:
         self.unknown.append(topic)
 
-    def topic_recreated(self, queue: PartitionQueue, *, exists: bool) -> None:
+    def topic_recreated(self, queue: Partition, *, exists: bool) -> None:
         self.on_recreated(queue, exists)
 
     def records_failed(self, error: KafkaError) -> None:
@@ -104,7 +104,7 @@ class EventNotes:  # noqa: PLR0904  # one per event
     def abandoned_batch_ended(self) -> None:
         self.abandoned += 1
 
-    def log_lost(self, queue: PartitionQueue) -> None:
+    def log_lost(self, queue: Partition) -> None:
         self.lost_logs.append(queue)
 
     def raise_not_accepting(self) -> NoReturn:
@@ -232,7 +232,7 @@ class CoreParts:
         self.follow(cluster_of(leaders, epoch=epoch, racks=self.racks))
 
     def follow(self, cluster: Cluster) -> None:
-        for topic in self.accumulator.update_cluster(cluster, self.connections):
+        for topic in self.accumulator.update_cluster(cluster, ["t"], self.connections):
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()
 
@@ -265,13 +265,13 @@ class CoreParts:
         self.wait_queues.join(record, is_counted=is_counted)
         return record
 
-    def queue(self, partition: int = 0) -> PartitionQueue:
-        return self.accumulator.partitions.queue(TopicPartition("t", partition))
+    def partition(self, number: int = 0) -> Partition:
+        return self.accumulator.partitions.find(TopicPartition("t", number))
 
     def node(self, node_id: int = 1) -> Leader:
         return self.accumulator.nodes.of(node_id)
 
-    def drain(self, node_id: int = 1, connection: int = 1, *, at_most: int = MOST_PER_STEP) -> list[ProducerBatch]:
+    def drain(self, node_id: int = 1, connection: int = 1, *, at_most: int = MOST_PER_STEP) -> list[Batch]:
         return self.accumulator.drain(self.node(node_id), connection, self.now, at_most=at_most)
 
     def pass_time(self, seconds: float) -> None:
@@ -283,25 +283,25 @@ class CoreParts:
         self.open_batches.close_all()
         return generation
 
-    def acknowledge(self, batch: ProducerBatch, *, base_offset: int = 0) -> None:
+    def acknowledge(self, batch: Batch, *, base_offset: int = 0) -> None:
         """End a batch on the wire well, as the settlement does."""
-        batch.queue.on_wire.remove(batch)
-        batch.queue.identity.acknowledge(batch, base_offset, self.now)
+        batch.partition.on_wire.remove(batch)
+        batch.partition.identity.acknowledge(batch, base_offset, self.now)
         batch.move_to(BatchState.DONE)
         batch.result.complete(base_offset, -1, -1, batch.count)
         self.pool.give_back(batch.chunk)
         self.generations.leave(batch.generation)
-        self.accumulator.offer(batch.queue)
+        self.accumulator.offer(batch.partition)
 
     def refuse(
-        self, batch: ProducerBatch, *, maybe_written: bool = False, pause_s: float = 0.0, is_healthy: bool = False
+        self, batch: Batch, *, maybe_written: bool = False, pause_s: float = 0.0, is_healthy: bool = False
     ) -> None:
         """Have a batch on the wire tried again, as the settlement does."""
-        batch.queue.on_wire.remove(batch)
-        batch.queue.identity.require_confirmation()
+        batch.partition.on_wire.remove(batch)
+        batch.partition.identity.require_confirmation()
         batch.maybe_written = batch.maybe_written or maybe_written
         self.accumulator.put_back(batch, not_before=self.now + pause_s, is_healthy=is_healthy)
-        self.accumulator.offer(batch.queue)
+        self.accumulator.offer(batch.partition)
 
 
 def _settings(given: dict[str, float]) -> AccumulatorSettings:
@@ -317,11 +317,11 @@ def _settings(given: dict[str, float]) -> AccumulatorSettings:
     )
 
 
-def sequences(batches: Sequence[ProducerBatch]) -> list[tuple[int, int]]:
+def sequences(batches: Sequence[Batch]) -> list[tuple[int, int]]:
     return [(batch.identity.epoch, batch.identity.base_sequence) for batch in batches]
 
 
-def values(batches: Sequence[ProducerBatch]) -> list[int]:
+def values(batches: Sequence[Batch]) -> list[int]:
     return [batch.count for batch in batches]
 
 
@@ -432,8 +432,8 @@ def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:
     return Queue(core)
 
 
-def leader_id(queue: PartitionQueue) -> int | None:
-    return None if queue.leader is None else queue.leader.id
+def leader_id(partition: Partition) -> int | None:
+    return None if partition.leader is None else partition.leader.id
 
 
 class Moves:
@@ -443,18 +443,23 @@ class Moves:
         self.seen: list[tuple[int, int | None]] = []
         self.renewed: list[tuple[int, bool]] = []
 
-    def move(self, queue: PartitionQueue, leader: Leader | None) -> None:
-        queue.leader = leader
-        self.seen.append((queue.topic_partition.partition, leader_id(queue)))
+    def move(self, partition: Partition, leader: Leader | None) -> None:
+        partition.leader = leader
+        self.seen.append((partition.number, leader_id(partition)))
 
-    def note_renewed(self, queue: PartitionQueue, *, exists: bool) -> None:
-        self.renewed.append((queue.topic_partition.partition, exists))
+    def note_renewed(self, partition: Partition, *, exists: bool) -> None:
+        self.renewed.append((partition.number, exists))
+
+
+def follow(partitions: TopicPartitions, cluster: Cluster) -> list[str]:
+    """Have all topics looked at, as if each might have changed."""
+    return partitions.update(cluster, dict.fromkeys([*cluster.topics, *partitions.topics]).keys())
 
 
 def use_all(partitions: TopicPartitions) -> None:
     for topic in partitions.topics.values():
-        for number in range(len(topic.slots)):
-            partitions.slot(topic, number)
+        for number in range(len(topic.partitions)):
+            partitions.use(topic, number)
 
 
 def in_use(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.partition import Partition
 from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import TransactionDescription
 from aioproducer._protocol.transaction_messages import (
@@ -40,7 +40,7 @@ class Scene:  # noqa: PLR0904  # all that a test does to a manager
         self.version = version
         self.identity = TransactionalIdentity()
         backoff = ExponentialBackoff(100, 1000, jitter=0.0, random=random.Random(1))
-        self.joined: list[PartitionQueue] = []
+        self.joined: list[Partition] = []
         self.manager = TransactionManager(
             "billing-1",
             timeout_ms=60_000,
@@ -50,8 +50,8 @@ class Scene:  # noqa: PLR0904  # all that a test does to a manager
             on_joined=self.joined.extend,
         )
 
-    def queue(self, number: int = 0, topic: str = "t") -> PartitionQueue:
-        return PartitionQueue(TopicPartition(topic, number), self.identity.of_partition(), max_in_flight=5)
+    def partition(self, number: int = 0, topic: str = "t") -> Partition:
+        return Partition(TopicPartition(topic, number), self.identity.of_partition(), max_in_flight=5)
 
     def ask(self) -> TransactionRequest:
         """Return the request that goes out now; its coordinator is looked up on the way."""
@@ -120,14 +120,14 @@ class Scene:  # noqa: PLR0904  # all that a test does to a manager
         if self.manager.state is State.UNINITIALIZED:
             self.ready()
         assert self.manager.begin(self.version)
-        queues = [self.queue(number) for number in partitions]
-        for queue in queues:
-            self.manager.use(queue, self.now)
+        opened = [self.partition(number) for number in partitions]
+        for partition in opened:
+            self.manager.use(partition, self.now)
         if partitions and self.version < 2:
             self.do("AddPartitionsToTxn")
-        for queue in queues:
-            if queue.identity.can_stamp:
-                queue.identity.stamp(1)
+        for partition in opened:
+            if partition.identity.can_stamp:
+                partition.identity.stamp(1)
         return self
 
     def send_offsets(

@@ -106,7 +106,12 @@ async def test_failed_sends_leave_nothing(caplog: pytest.LogCaptureFixture) -> N
     caplog.set_level(logging.CRITICAL, "aioproducer")  # pytest keeps every line
     async with FakeCluster(1, topics={"t": 1}, auto_create_topics=False) as cluster:
         cluster.faults.error(FORBIDDEN, Where(api=ApiKey.PRODUCE), times=None)
-        producer = await Producer(cluster.bootstrap_servers, max_block_ms=100, max_waiting_records=50).start()
+        producer = await Producer(
+            cluster.bootstrap_servers,
+            max_block_ms=100,
+            max_waiting_records=50,
+            metrics_sample_window_ms=3_600_000,  # readings of one window are kept: here the first alone
+        ).start()
         await fail_to_send(producer, 4 * AT_A_TIME)
         clear(cluster)
         before, blocks = count(), sys.getallocatedblocks()

@@ -107,7 +107,7 @@ def append_of_a_large_record(path: Path) -> None:
 def seal(path: Path) -> None:
     """A batch's memory is exchanged for the smaller block that it is packed into."""
     path.parts.flush()
-    (batch,) = path.parts.queue().queued
+    (batch,) = path.parts.partition().queued
     batch.chunk = path.parts.pool.replace(batch.chunk, bytes(50)) or batch.chunk
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.record_batch_header import BatchIdentity, BatchTimes, encode_header
+from aioproducer._accumulator.record_batch_header import BatchIdentity, encode_header
 from aioproducer._native.append import OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.memory import Chunk
@@ -46,15 +46,15 @@ class OneChunkEach:
     def close(self) -> None:
         self._loop.close()
 
-    def make_room(self, slot: OpenPartition, size: int) -> bool:
-        assert slot.builder is None
+    def make_room(self, partition: OpenPartition, size: int) -> bool:
+        assert partition.open_batch is None
         assert size <= CAPACITY
-        result = BatchResult(self._loop, TopicPartition("t", slot.partition))
-        slot.builder = RecordBatchBuilder(Chunk(CAPACITY), result, CAPACITY)
+        result = BatchResult(self._loop, TopicPartition("t", partition.number))
+        partition.open_batch = RecordBatchBuilder(Chunk(CAPACITY), result, CAPACITY)
         return True
 
-    def batch_full(self, slot: OpenPartition) -> None:
-        pytest.fail(f"full: {slot}")
+    def batch_full(self, partition: OpenPartition) -> None:
+        pytest.fail(f"full: {partition}")
 
     def choose_partition(self, topic: TopicInfo) -> int:
         assert topic.topic == "t"
@@ -75,13 +75,13 @@ def append_all(records: list[Record], partition: int | None) -> list[RecordBatch
     accumulator = OneChunkEach()
     appender = RecordAppender(accumulator, refuse=refuse, batch_size=CAPACITY, max_record_size=CAPACITY)
     topic = TopicInfo("t")
-    topic.slots.extend(OpenPartition(number, None) for number in range(PARTITIONS))
+    topic.partitions.extend(OpenPartition(number) for number in range(PARTITIONS))
     appender.topics["t"] = topic
     appender.open()
     for each in records:
         appender.append("t", each.value, each.key, partition, each.timestamp, each.headers, None)
     accumulator.close()
-    return [slot.builder for slot in topic.slots]
+    return [each.open_batch for each in topic.partitions]
 
 
 def body_of(builder: RecordBatchBuilder) -> bytes:
@@ -108,9 +108,15 @@ def test_whole_batch_equals_the_references(records: list[Record], identity: Batc
     builder = append_all(records, partition=0)[0]
     assert builder is not None
     body = body_of(builder)
-    times = BatchTimes(builder.base_timestamp, builder.max_timestamp)
 
-    header = encode_header(body, builder.count, times=times, identity=identity, compression=0)
+    header = encode_header(
+        body,
+        builder.count,
+        base_timestamp=builder.base_timestamp,
+        max_timestamp=builder.max_timestamp,
+        identity=identity,
+        compression=0,
+    )
 
     batch = Batch(
         tuple(records),
@@ -265,18 +271,18 @@ def test_queue_is_empty_afterwards() -> None:
     core.appender.append("t", b"outer", None, 0, None, None, None)
     core.on_clock = lambda: None
     core.wait_queues.serve()
-    slot = core.queue().slot
+    place = core.partition()
 
-    assert isinstance(slot, OpenPartition)
-    assert slot.waiting_count == 0
+    assert isinstance(place, OpenPartition)
+    assert place.waiting_count == 0
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
 
 
 def test_unplaceable_record_leaves_its_queue_unchanged() -> None:
     core = CoreParts()
     core.wait_in_queue(b"first")
-    slot = core.queue().slot
-    waiting_count = slot.waiting_count
+    place = core.partition()
+    waiting_count = place.waiting_count
 
     def fails() -> None:
         raise MemoryError
@@ -286,7 +292,7 @@ def test_unplaceable_record_leaves_its_queue_unchanged() -> None:
         core.appender.append_waiting("t", b"first", None, 0, 0, None)
     core.on_clock = lambda: None
 
-    assert slot.waiting_count == waiting_count == 1
+    assert place.waiting_count == waiting_count == 1
     assert core.appender.append("t", b"later", None, 0, None, None, None) is None
 
 
@@ -301,7 +307,7 @@ def test_record_queued_while_the_first_is_placed_is_counted() -> None:
     core.wait_queues.serve()
 
     assert len(inside.sent) == 1
-    assert (core.wait_queues.records, core.queue().slot.waiting_count) == (0, 0)
+    assert (core.wait_queues.records, core.partition().waiting_count) == (0, 0)
     assert core.appender.append("t", b"next", None, 0, None, None, None) is not None
 
 

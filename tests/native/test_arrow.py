@@ -84,7 +84,9 @@ def join(parts: CoreParts, row: "Row") -> None:
 def acknowledge_all(parts: CoreParts, ends: Ends) -> None:
     while batches := parts.drain():
         for batch in batches:
-            ends.sent.append((batch.queue.topic_partition, batch.count, bytes(memoryview(batch.chunk)[: batch.size])))
+            ends.sent.append(
+                (batch.partition.topic_partition, batch.count, bytes(memoryview(batch.chunk)[: batch.size]))
+            )
             parts.acknowledge(batch, base_offset=1000 * len(ends.sent))
         parts.wait_queues.serve()
 

@@ -13,7 +13,8 @@ PACKAGE = Path(aioproducer.__file__).parent
 
 
 @pytest.mark.parametrize(
-    "arguments", [["-c", "import aioproducer"], ["-m", "aioproducer"], ["-c", "import aioproducer.testing"]]
+    "arguments",
+    [["-c", "from aioproducer import Producer"], ["-m", "aioproducer", "broker"], ["-c", "import aioproducer.testing"]],
 )
 def test_unbuilt_sources_say_so(tmp_path: Path, arguments: list[str]) -> None:
     """The error says what to do; users do not know the missing module, which Python looks up in the folder first."""

@@ -191,12 +191,12 @@ async def test_leader_hint_is_published() -> None:
     async with refreshing(answers) as (refresher, network):
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(1)
-        seen: list[Cluster] = []
-        refresher.on_update(seen.append)
+        seen: list[list[str]] = []
+        refresher.on_update(lambda _, changed: seen.append(list(changed)))
         hints = {TopicPartition("a", 0): PartitionView(2, 6)}
         for _ in range(2):
             refresher.apply_leader_hints(hints, topic_ids={"a": ID}, endpoints={})
-        assert (refresher.cluster.leader_of("a", 0), len(seen)) == (2, 1)
+        assert (refresher.cluster.leader_of("a", 0), seen) == (2, [["a"]])
 
 
 @in_virtual_time

@@ -14,7 +14,7 @@ from aioproducer import (
     Waiting,
     WaitReason,
 )
-from aioproducer._accumulator.partition_queue import BatchState
+from aioproducer._accumulator.partition import BatchState
 from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from tests.fakes.logs import LogCapture
@@ -331,7 +331,7 @@ def test_batch_waits_for_its_compression() -> None:
     script = ScriptedSender()
     script.core.send()
     script.core.accumulator.open_batches.close_all()
-    (batch,) = script.core.queue().queued
+    (batch,) = script.core.partition().queued
     batch.move_to(BatchState.SEALING)
 
     assert reasons_of(script) == [WaitReason.COMPRESSION]

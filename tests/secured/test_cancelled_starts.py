@@ -106,7 +106,7 @@ async def wrong_password() -> str:
 
 class WrongTokens:
     async def token(self) -> str:
-        return unsecured_token("alice", lifetime_s=1.0, issued_ago_s=7_200.0)
+        return unsecured_token("alice", issued_ago_s=-7_200.0)
 
 
 WRONG: dict[str, Options] = {

@@ -4,7 +4,7 @@ Work is counted in partitions, not in seconds.
 """
 
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
-from aioproducer._accumulator.partition_queue import ProducerBatch
+from aioproducer._accumulator.partition import Batch
 from aioproducer._network.requests import Answered
 from tests.fakes.core_parts import CoreParts
 from tests.fakes.scripted_sender import MAX_IN_FLIGHT, ScriptedSender, response
@@ -12,8 +12,8 @@ from tests.fakes.scripted_sender import MAX_IN_FLIGHT, ScriptedSender, response
 MANY = 10 * MOST_PER_STEP + 1
 
 
-def on_wire(script: ScriptedSender) -> list[ProducerBatch]:
-    return [batch for queue in script.core.accumulator.partitions.queues() for batch in queue.on_wire]
+def on_wire(script: ScriptedSender) -> list[Batch]:
+    return [batch for partition in script.core.accumulator.partitions.in_use() for batch in partition.on_wire]
 
 
 def with_ready(partitions: int, nodes: int = 1, **settings: float) -> ScriptedSender:
@@ -28,7 +28,7 @@ def with_ready(partitions: int, nodes: int = 1, **settings: float) -> ScriptedSe
 def answer_all(script: ScriptedSender, node_id: int) -> None:
     """Let the responses of all requests to a node come in one step of the loop."""
     for request in script.client.requests[node_id]:
-        parts = {batch.queue.topic_partition.partition: (0, 0) for batch in on_wire(script)}
+        parts = {batch.partition.number: (0, 0) for batch in on_wire(script)}
         request.on_end(Answered(memoryview(response(parts)), script.core.now))
     script.client.requests[node_id].clear()
 
@@ -57,7 +57,7 @@ def test_partitions_are_sent_in_the_order_they_became_ready() -> None:
     script = with_ready(MOST_PER_STEP * 2)
     script.turn()
 
-    assert [batch.queue.topic_partition.partition for batch in on_wire(script)] == list(range(MOST_PER_STEP))
+    assert [batch.partition.number for batch in on_wire(script)] == list(range(MOST_PER_STEP))
 
 
 def test_nodes_take_turns_when_one_alone_fills_a_turn() -> None:
@@ -71,8 +71,8 @@ def test_nodes_take_turns_when_one_alone_fills_a_turn() -> None:
 def test_partitions_without_anything_to_send_count_as_work() -> None:
     """Each is looked at; the wire of a partition is full, for example."""
     script = with_ready(MOST_PER_STEP * 3)
-    for queue in script.core.accumulator.partitions.queues()[: MOST_PER_STEP * 2]:
-        queue.identity.begin_change()
+    for partition in script.core.accumulator.partitions.in_use()[: MOST_PER_STEP * 2]:
+        partition.identity.begin_change()
     script.turn()
     nothing_sent = on_wire(script)
     script.turn()
@@ -149,12 +149,12 @@ def test_batch_opened_while_others_are_closed_stays_open() -> None:
     for number in range(MANY):
         core.send(b"v", partition=number)
     core.open_batches.close_soon()
-    core.open_batches.close(core.queue(MANY - 1))
+    core.open_batches.close(core.partition(MANY - 1))
     core.send(b"w", partition=MANY - 1)
     while core.open_batches.has_more:
         core.open_batches.go_on()
 
-    assert core.queue(MANY - 1).open_batch is not None
+    assert core.partition(MANY - 1).open_batch is not None
 
 
 def test_callers_pause_after_they_opened_many_batches() -> None:

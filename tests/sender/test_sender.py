@@ -7,7 +7,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.partition import Partition
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._native.delivery import Delivery
 from aioproducer._network.requests import WRITTEN, Answered
@@ -259,7 +259,7 @@ def test_new_epoch_waits_for_the_late_response() -> None:
     script.answer(1, {0: (0, 2)})
 
     assert delivery.result().offset == 2
-    assert script.core.queue().identity.epoch == 1
+    assert script.core.partition().identity.epoch == 1
 
 
 def test_deadline_holds_after_a_busy_time() -> None:
@@ -509,7 +509,9 @@ def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str
     cluster = replace(Cluster(), topics=MappingProxyType(views))
     core = CoreParts()
     batches = [
-        SimpleNamespace(count=1, queue=PartitionQueue(TopicPartition(topic, 0), core.queue().identity, max_in_flight=5))
+        SimpleNamespace(
+            count=1, partition=Partition(TopicPartition(topic, 0), core.partition().identity, max_in_flight=5)
+        )
         for topic in ("t", "u")
     ]
 

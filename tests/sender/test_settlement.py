@@ -7,7 +7,7 @@ import pytest
 
 from aioproducer import Delivery, DeliveryTimeoutError, KafkaError, Outcome
 from aioproducer._accumulator.batch_splitter import uncompressed
-from aioproducer._accumulator.partition_queue import ProducerBatch, RecordDeadline
+from aioproducer._accumulator.partition import Batch, RecordDeadline
 from aioproducer._protocol.compression import CompressionType
 from aioproducer._transactions.identity import TransactionalIdentity
 from tests.fakes.core_parts import CoreParts
@@ -44,10 +44,10 @@ def test_partition_pipelines_after_all_parts_are_acked() -> None:
     split(script, records=4)
     assert script.in_flight() == 1
     for said in (TOO_LARGE, (0, 1), (0, 2), (0, 3)):
-        assert script.core.queue().parts
+        assert script.core.partition().parts
         script.answer(1, {0: said})
 
-    assert script.core.queue().parts == 0
+    assert script.core.partition().parts == 0
     assert requests_at_once(script) == 5
 
 
@@ -59,7 +59,7 @@ def test_parts_that_fail_are_parts_no_more() -> None:
     script.answer(1, {0: (0, 1)})
     script.turn(seconds=1)
 
-    assert script.core.queue().parts == 0
+    assert script.core.partition().parts == 0
 
 
 def test_part_keeps_the_attempts_of_its_batch() -> None:
@@ -69,7 +69,7 @@ def test_part_keeps_the_attempts_of_its_batch() -> None:
     script.answer(1, {0: TOO_LARGE})
     script.turn(seconds=10)
 
-    assert (attempts_of(last), len(script.core.queue().queued)) == (1, 0)
+    assert (attempts_of(last), len(script.core.partition().queued)) == (1, 0)
 
 
 def test_part_of_a_part_counts_the_attempts_of_both() -> None:
@@ -191,7 +191,7 @@ def test_what_is_left_of_a_refused_batch_goes_under_a_new_epoch() -> None:
     script.turn()
     script.answer(1, {0: [0]})
 
-    (batch,) = script.core.queue().on_wire
+    (batch,) = script.core.partition().on_wire
     assert (batch.count, batch.identity.epoch, batch.identity.base_sequence) == (2, 1, 0)
 
 
@@ -216,9 +216,9 @@ def test_late_ack_of_an_abandoned_batch_leaves_no_gap() -> None:
     shared = TransactionalIdentity()
     shared.assign(7, 0)
     shared.begin_transaction(pipelines_at_once=False)
-    queue = script.core.queue()
-    queue.identity = shared.of_partition()
-    queue.identity.join_transaction()
+    partition = script.core.partition()
+    partition.identity = shared.of_partition()
+    partition.identity.join_transaction()
     script.core.send(b"v")
     script.turn()
     script.turn(seconds=10)
@@ -228,12 +228,12 @@ def test_late_ack_of_an_abandoned_batch_leaves_no_gap() -> None:
     assert not shared.needs_epoch
 
 
-class LookedAt(deque[ProducerBatch]):
+class LookedAt(deque[Batch]):
     """Batches that count how often they are iterated."""
 
     looks = 0
 
-    def __iter__(self) -> Iterator[ProducerBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         """Count, and go through them."""
         self.looks += 1
         return super().__iter__()
@@ -247,8 +247,8 @@ def test_long_queue_ends_in_one_go(ends: str) -> None:
     waiting = [script.core.send(b"v" * 150) for _ in range(300)]
     script.turn()
     script.answer(1, {0: FORBIDDEN})  # the partition is to take another epoch as soon as nothing is on the wire
-    queue = script.core.queue()
-    queue.queued = queued = LookedAt(queue.queued)
+    partition = script.core.partition()
+    partition.queued = queued = LookedAt(partition.queued)
     assert len(queued) > 200
 
     if ends == "deadline":
@@ -276,7 +276,7 @@ def send(script: ScriptedSender, value: bytes, deadline_s: float | None = None) 
     core = script.core
     delivery = core.send(value)
     if deadline_s is not None:
-        core.open_batches.limit(delivery, RecordDeadline(deadline_s, core.now + deadline_s))
+        core.open_batches.set_deadline(delivery, RecordDeadline(deadline_s, core.now + deadline_s))
     return delivery
 
 
@@ -308,7 +308,7 @@ def one_overdue(**options: float) -> tuple[ScriptedSender, Delivery, Delivery]:
 def values_on_wire(core: CoreParts) -> list[list[bytes | None]]:
     return [
         [record.value for record in decode_records(bytes(uncompressed(batch)), count=batch.count, base_timestamp=0)]
-        for batch in core.queue().on_wire
+        for batch in core.partition().on_wire
     ]
 
 
@@ -374,7 +374,7 @@ def test_batch_whose_records_are_all_overdue_ends_as_a_whole() -> None:
     script.turn(seconds=1.01)
 
     assert [error_of(delivery).outcome for delivery in deliveries] == [Outcome.NOT_WRITTEN] * 2
-    assert script.core.queue().is_empty
+    assert script.core.partition().is_empty
     assert script.core.pool.available_bytes == script.core.pool.total_bytes
 
 
@@ -388,7 +388,7 @@ def test_sent_batch_of_overdue_records_is_not_sent_again() -> None:
     script.answer(1, {0: NOT_LEADER})
     script.turn(seconds=1)
 
-    assert (script.in_flight(), script.core.queue().is_empty) == (0, True)
+    assert (script.in_flight(), script.core.partition().is_empty) == (0, True)
 
 
 def test_refused_batch_gives_up_its_sequence_with_the_record() -> None:
@@ -403,7 +403,7 @@ def test_refused_batch_gives_up_its_sequence_with_the_record() -> None:
 
     assert error_of(limited).outcome is Outcome.NOT_WRITTEN
     go_on(script)
-    [batch] = script.core.queue().on_wire
+    [batch] = script.core.partition().on_wire
     assert (batch.count, batch.identity.epoch, batch.identity.base_sequence) == (1, 1, 0)
     script.answer(1, {0: (0, 7)})
     assert kept.result().offset == 7

@@ -84,6 +84,10 @@ class CoordinatorModel:
     def initialise_as(self, held: PreparedTransaction) -> None:
         """Bump the epoch for the one who holds the id."""
         identity = self._known(held)
+        if identity.epoch != held.epoch and identity.is_ongoing:  # Kafka ends what is open before it compares epochs
+            self._end(identity, commit=False)
+            identity.epoch += self.version == 1
+            identity.last_end = None
         if identity.epoch != held.epoch:
             if identity.last_end == (held.epoch, True):
                 return  # KIP-360: as if it had been asked before

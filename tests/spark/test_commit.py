@@ -1,6 +1,6 @@
 """Single steps of the commit, over the model of the coordinator."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from random import Random
 
 import pytest
@@ -11,7 +11,6 @@ from aioproducer.records import OffsetAndMetadata
 from aioproducer.spark._commit import (
     ForgottenTransactionsError,
     LostTransactionsError,
-    OpenedTransaction,
     SinkCommit,
     SupersededError,
     UncertainCommitError,
@@ -231,6 +230,31 @@ def test_driver_goes_on_if_another_has_only_prepared(model: CoordinatorModel) ->
     assert model.visible == [(0, 0), (1, 0)]
 
 
+@pytest.mark.parametrize("ahead", range(12))
+def test_newer_driver_decides_while_an_older_one_aborts(model: CoordinatorModel, ahead: int) -> None:
+    """Whatever the newer one is about to do; also when nothing was ever decided."""
+    old, new = commit_of(model), commit_of(model)
+    for batch in range(2):
+        overtaken = written(model, run(old.prepare()), batch, number=1)
+        deciding = [new.commit([written(model, run(new.prepare()), batch)])]
+        for _ in range(ahead):
+            deciding = still_running(deciding)
+        in_turns(old.abort([overtaken]), *deciding)
+    assert model.visible == [(0, 0), (1, 0)]
+
+
+def in_turns(*coroutines: Coroutine[None, None, None]) -> None:
+    """Run all to their ends, a step of each in turn."""
+    left = list(coroutines)
+    while left:
+        left = still_running(left)
+
+
+def still_running(coroutines: list[Coroutine[None, None, None]]) -> list[Coroutine[None, None, None]]:
+    """Take a step of each; return those that it has not ended."""
+    return [each for each in coroutines if not finished(each)]
+
+
 def test_tasks_of_two_drivers_share_no_id(model: CoordinatorModel) -> None:
     """Neither ends the other's transactions, whichever begins first."""
     lanes = [run(commit_of(model).prepare()).lane for _ in range(5)]
@@ -403,16 +427,6 @@ def test_stray_is_left_to_a_driver_that_has_prepared_since(model: CoordinatorMod
 
     run(SinkCommit(IDS, Overtaken(model, impatience=0), 3).commit([task]))
     assert (model.visible, model.ongoing("sink.")) == ([(0, 0)], [stray])
-
-
-def test_stray_that_is_used_again_is_not_aborted(model: CoordinatorModel) -> None:
-    transaction = model.initialise(IDS.data_id(3, 0, 0))
-    model.add_rows(transaction, [(0, 0)])
-    seen = OpenedTransaction(transaction.producer_id, transaction.epoch, is_ongoing=True)
-    newer = model.initialise(transaction.transactional_id)
-    model.add_rows(newer, [(1, 0)])
-    run(ModelCluster(model, impatience=0).abort_all({transaction.transactional_id: seen}))
-    assert model.ongoing("sink.") == [transaction.transactional_id]
 
 
 def test_lost_tasks_after_twenty_are_counted(model: CoordinatorModel) -> None:

@@ -308,10 +308,11 @@ async def test_overtaken_driver_decides_nothing(sink: Sink) -> None:
         old_last = await zombie.prepare()
         last = await commit.prepare()
         late = [await sink.written(old_last, 1, b"late")]
+        newer = [await sink.written(last, 0, b"v")]
         with pytest.raises(SupersededError):
             await zombie.commit(late)
         await zombie.abort(late)
-        await commit.commit([await sink.written(last, 0, b"v")])
+        await commit.commit(newer)
     assert await sink.committed() == [b"v"]
 
 

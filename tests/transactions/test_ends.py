@@ -35,7 +35,7 @@ def test_v1_unauthorized_transaction_aborts_locally(api: str) -> None:
     """Permissions are checked first, so the coordinator does not know it; EndTxn would cost an epoch."""
     scene = Scene(version=0).begun()
     if api == "AddPartitionsToTxn":
-        scene.manager.use(scene.queue(), scene.now)
+        scene.manager.use(scene.partition(), scene.now)
     else:
         scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
 
@@ -49,7 +49,7 @@ def test_v1_unauthorized_transaction_aborts_locally(api: str) -> None:
 def test_v1_known_transaction_aborts_by_coordinator(first: int | str) -> None:
     """An earlier attempt may have added the partition, or another partition was added."""
     scene = Scene(version=0).begun(*([7] if first == "added" else []))
-    scene.manager.use(scene.queue(), scene.now)
+    scene.manager.use(scene.partition(), scene.now)
     if first == "lost":
         scene.manager.unanswered(scene.ask(), LOST, was_sent=True, now=scene.now)
     elif first == 15:
@@ -269,7 +269,7 @@ def test_v1_known_transaction_found_closed_is_fatal() -> None:
 def test_v1_abort_of_unknown_transaction_succeeds() -> None:
     """The addition was not answered, and 48 means that none is open: a new epoch follows."""
     scene = Scene(version=0).begun()
-    scene.manager.use(scene.queue(), scene.now)
+    scene.manager.use(scene.partition(), scene.now)
     scene.lose()
     scene.abort()
 

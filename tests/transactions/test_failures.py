@@ -29,29 +29,29 @@ ABORTABLE_ANSWERS = (24, 30, 120)  # INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILE
 def test_v1_gap_takes_a_new_epoch() -> None:
     """A batch with a sequence was not acknowledged: later ones would get 45, or a late copy be committed."""
     scene = Scene(version=0).ready()
-    queue = scene.queue()
+    partition = scene.partition()
     assert scene.manager.begin(0)
-    scene.manager.use(queue, scene.now)
+    scene.manager.use(partition, scene.now)
     scene.do("AddPartitionsToTxn")
-    queue.identity.stamp(3)
-    queue.identity.begin_change()
+    partition.identity.stamp(3)
+    partition.identity.begin_change()
     scene.abort()
     scene.do("EndTxn")
 
     guarded = scene.do("InitProducerId")
     assert scene.manager.begin(0)
-    scene.manager.use(queue, scene.now)
+    scene.manager.use(partition, scene.now)
     scene.do("AddPartitionsToTxn")
 
     assert guarded.subject == ("billing-1", 77, 0)
-    assert tuple(queue.identity.stamp(1)) == (77, 1, 0, True)
+    assert tuple(partition.identity.stamp(1)) == (77, 1, 0, True)
 
 
 @pytest.mark.parametrize("name", ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
 def test_v1_unanswered_request_takes_a_new_epoch(name: str) -> None:
     """A delayed copy would affect the next transaction: a stray EndTxn committed it."""
     scene = Scene(version=0).begun()
-    scene.manager.use(scene.queue(), scene.now)
+    scene.manager.use(scene.partition(), scene.now)
     scene.manager.send_offsets(OffsetsToSend(OFFSETS, READERS))
     for step in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
         if step == "EndTxn":
@@ -119,13 +119,13 @@ def test_coordinator_replaces_used_up_epochs(version: int) -> None:
     """It gives another producer id, and sequences begin at 0 (KAFKA-18660, KAFKA-19367)."""
     scene = Scene(version=version).ready()
     scene.identity.assign(77, 32_767)
-    queue = scene.queue()
+    partition = scene.partition()
     assert scene.manager.begin(version)
-    scene.manager.use(queue, scene.now)
+    scene.manager.use(partition, scene.now)
     if version < 2:
         scene.do("AddPartitionsToTxn")
         scene.identity.needs_epoch = True
-    first = queue.identity.stamp(2)
+    first = partition.identity.stamp(2)
     scene.commit()
     ending = scene.ask()
     if version < 2:
@@ -135,12 +135,12 @@ def test_coordinator_replaces_used_up_epochs(version: int) -> None:
     else:
         scene.manager.answered(ending, EndTxnResponse(0, 0, 88, 0), scene.now)
     assert scene.manager.begin(version)
-    scene.manager.use(queue, scene.now)
+    scene.manager.use(partition, scene.now)
     if version < 2:
         scene.do("AddPartitionsToTxn")
 
     assert tuple(first) == (77, 32_767, 0, True)
-    assert tuple(queue.identity.stamp(1)) == (88, 0, 0, True)
+    assert tuple(partition.identity.stamp(1)) == (88, 0, 0, True)
 
 
 # Failures
@@ -173,7 +173,7 @@ def test_failure_between_transactions_fails_none() -> None:
 def test_v1_refused_partition_fails_the_transaction(code: int, kind: type[KafkaError]) -> None:
     """The code's own error is the cause."""
     scene = Scene(version=0).begun()
-    scene.manager.use(scene.queue(), scene.now)
+    scene.manager.use(scene.partition(), scene.now)
 
     scene.do("AddPartitionsToTxn", code)
 
@@ -185,8 +185,8 @@ def test_v1_refused_partition_fails_the_transaction(code: int, kind: type[KafkaE
 def test_v1_untried_partition_is_not_the_reason() -> None:
     """OPERATION_NOT_ATTEMPTED accompanies the code that counts; the error names that topic."""
     scene = Scene(version=0).begun()
-    scene.manager.use(scene.queue(0, "mine"), scene.now)
-    scene.manager.use(scene.queue(0, "secret"), scene.now)
+    scene.manager.use(scene.partition(0, "mine"), scene.now)
+    scene.manager.use(scene.partition(0, "secret"), scene.now)
     request = scene.ask()
     results = [PartitionResult("mine", 0, 55), PartitionResult("secret", 0, 29)]
 
@@ -216,15 +216,15 @@ def test_error_names_up_to_five_partitions() -> None:
 def test_v1_partition_missing_in_response_is_added_again() -> None:
     """It does not count as added."""
     scene = Scene(version=0).begun()
-    queue = scene.queue()
-    scene.manager.use(queue, scene.now)
+    partition = scene.partition()
+    scene.manager.use(partition, scene.now)
 
     scene.manager.answered(scene.ask(), PartitionsResponse(0, []), scene.now)
-    assert not queue.identity.can_stamp
+    assert not partition.identity.can_stamp
     scene.pass_time(1)
     scene.do("AddPartitionsToTxn")
 
-    assert queue.identity.can_stamp
+    assert partition.identity.can_stamp
 
 
 @on_both()
@@ -326,7 +326,7 @@ def test_unanswered_request_is_named() -> None:
 def test_unknown_code_is_shown_as_a_number() -> None:
     scene = Scene().ready()
     assert scene.manager.begin(0)
-    scene.manager.use(scene.queue(), scene.now)
+    scene.manager.use(scene.partition(), scene.now)
     scene.do("AddPartitionsToTxn", 12_345)
 
     assert "for t-0: a code newer than this client (12345)" in str(scene.manager.error)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import PartitionQueue, ProducerBatch
+from aioproducer._accumulator.partition import Batch, Partition
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._transactions.identity import TransactionalIdentity, identity_of
 from aioproducer._transactions.requests import OffsetsToSend
@@ -21,31 +21,31 @@ def shared() -> TransactionalIdentity:
 
 
 @pytest.fixture
-def queue(shared: TransactionalIdentity) -> PartitionQueue:
-    queue = PartitionQueue(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
+def partition(shared: TransactionalIdentity) -> Partition:
+    partition = Partition(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
     shared.transaction = 1
-    queue.identity.join_transaction()
-    return queue
+    partition.identity.join_transaction()
+    return partition
 
 
-def test_partition_never_takes_another_epoch_by_itself(queue: PartitionQueue) -> None:
-    queue.identity.begin_change()
+def test_partition_never_takes_another_epoch_by_itself(partition: Partition) -> None:
+    partition.identity.begin_change()
 
-    assert not queue.identity.may_change
+    assert not partition.identity.may_change
 
 
-def sent_by(queue: PartitionQueue, *, sent_at: float = 10.0) -> ProducerBatch:
+def sent_by(partition: Partition, *, sent_at: float = 10.0) -> Batch:
     core = CoreParts()
     core.send()
-    core.open_batches.close(core.queue())
-    batch = core.queue().queued[0]
-    batch.identity = queue.identity.stamp(batch.count)
+    core.open_batches.close(core.partition())
+    batch = core.partition().queued[0]
+    batch.identity = partition.identity.stamp(batch.count)
     batch.attempts, batch.sent_at = 1, sent_at
     return batch
 
 
-def identity_given(queue: PartitionQueue, count: int) -> tuple[int, int, int]:
-    identity = queue.identity.stamp(count)
+def identity_given(partition: Partition, count: int) -> tuple[int, int, int]:
+    identity = partition.identity.stamp(count)
     assert identity.is_transactional
     return identity.producer_id, identity.epoch, identity.base_sequence
 
@@ -65,90 +65,90 @@ def test_unknown_id_is_kept_until_the_next_epoch(shared: TransactionalIdentity, 
     assert (shared.producer_id, shared.needs_epoch) == (77, discarded == 77)
 
 
-def test_sequences_restart_with_the_next_identity(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+def test_sequences_restart_with_the_next_identity(shared: TransactionalIdentity, partition: Partition) -> None:
     """Under one identity they continue from transaction to transaction."""
-    assert identity_given(queue, 4) == (77, 3, 0)
+    assert identity_given(partition, 4) == (77, 3, 0)
     shared.transaction += 1
-    assert not queue.identity.can_stamp
-    queue.identity.join_transaction()
-    assert identity_given(queue, 1) == (77, 3, 4)
+    assert not partition.identity.can_stamp
+    partition.identity.join_transaction()
+    assert identity_given(partition, 1) == (77, 3, 4)
 
     shared.assign(77, 4)
     shared.transaction += 1
-    queue.identity.join_transaction()
-    assert identity_given(queue, 1) == (77, 4, 0)
+    partition.identity.join_transaction()
+    assert identity_given(partition, 1) == (77, 4, 0)
 
 
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
-def test_failed_batch_stops_its_partition(queue: PartitionQueue, verb: str) -> None:
+def test_failed_batch_stops_its_partition(partition: Partition, verb: str) -> None:
     """The partition does not choose an epoch itself."""
-    batch = sent_by(queue)
+    batch = sent_by(partition)
 
-    getattr(queue.identity, verb)(batch)
+    getattr(partition.identity, verb)(batch)
 
-    assert not queue.identity.can_stamp
-    assert not queue.identity.may_change
+    assert not partition.identity.can_stamp
+    assert not partition.identity.may_change
 
 
-def test_gap_requires_an_epoch_for_all(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+def test_gap_requires_an_epoch_for_all(shared: TransactionalIdentity, partition: Partition) -> None:
     """The next transaction needs it; an abandoned batch may still be acknowledged."""
-    batch = sent_by(queue)
-    queue.identity.abandon(batch)
+    batch = sent_by(partition)
+    partition.identity.abandon(batch)
     assert not shared.needs_epoch
 
-    queue.identity.leave_gap(batch)
+    partition.identity.leave_gap(batch)
     assert shared.needs_epoch
 
 
 @pytest.mark.parametrize("later", [(77, 4), (78, 3)], ids=["another epoch", "another id"])
 def test_batch_of_older_identity_stops_no_partition(
-    shared: TransactionalIdentity, queue: PartitionQueue, later: tuple[int, int]
+    shared: TransactionalIdentity, partition: Partition, later: tuple[int, int]
 ) -> None:
     """Epochs of another producer id may be equal."""
-    batch = sent_by(queue)
+    batch = sent_by(partition)
     shared.assign(*later)
     shared.transaction += 1
-    queue.identity.join_transaction()
+    partition.identity.join_transaction()
 
-    queue.identity.abandon(batch)
-    queue.identity.leave_gap(batch)
+    partition.identity.abandon(batch)
+    partition.identity.leave_gap(batch)
 
-    assert queue.identity.can_stamp
+    assert partition.identity.can_stamp
     assert not shared.needs_epoch
 
 
-def test_failure_of_older_identity_is_no_gap(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+def test_failure_of_older_identity_is_no_gap(shared: TransactionalIdentity, partition: Partition) -> None:
     """The partition has not joined yet."""
     shared.assign(77, 4)
 
-    queue.identity.begin_change()
+    partition.identity.begin_change()
 
     assert not shared.needs_epoch
 
 
-def test_first_response_of_a_transaction_is_timed(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+def test_first_response_of_a_transaction_is_timed(shared: TransactionalIdentity, partition: Partition) -> None:
     """Not that of a repeated batch, nor a later one."""
-    repeated, first, later = sent_by(queue), sent_by(queue, sent_at=11.0), sent_by(queue, sent_at=11.5)
+    repeated, first, later = sent_by(partition), sent_by(partition, sent_at=11.0), sent_by(partition, sent_at=11.5)
     repeated.attempts = 2
 
-    queue.identity.acknowledge(repeated, 0, 20.0)
+    partition.identity.acknowledge(repeated, 0, 20.0)
     assert shared.first_response_s is None
-    queue.identity.acknowledge(first, 1, 11.25)
-    queue.identity.acknowledge(later, 2, 12.0)
+    partition.identity.acknowledge(first, 1, 11.25)
+    partition.identity.acknowledge(later, 2, 12.0)
 
     assert shared.first_response_s == 0.25
 
 
-def test_late_response_is_not_the_next_first(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+def test_late_response_is_not_the_next_first(shared: TransactionalIdentity, partition: Partition) -> None:
     """An abort does not wait for it."""
-    late = sent_by(queue)
+    late = sent_by(partition)
     shared.assign(77, 5)
     shared.begin_transaction(pipelines_at_once=True)
-    queue.identity.acknowledge(late, 0, 20.0)
+    partition.identity.acknowledge(late, 0, 20.0)
     assert shared.first_response_s is None
 
-    queue.identity.join_transaction()
-    queue.identity.acknowledge(late, 0, 20.0)
+    partition.identity.join_transaction()
+    partition.identity.acknowledge(late, 0, 20.0)
     assert shared.first_response_s is None
 
 
@@ -156,70 +156,70 @@ def test_new_identity_pipelines_until_an_error(shared: TransactionalIdentity) ->
     """Only if brokers refuse a first sequence other than 0."""
     shared.pipelines_at_once = True
     shared.transaction = 1
-    queue = PartitionQueue(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
-    queue.identity.join_transaction()
-    assert queue.identity.is_confirmed(1, 0.0)
+    partition = Partition(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
+    partition.identity.join_transaction()
+    assert partition.identity.is_confirmed(1, 0.0)
 
-    queue.identity.require_confirmation()
-    assert not queue.identity.is_confirmed(1, 0.0)
+    partition.identity.require_confirmation()
+    assert not partition.identity.is_confirmed(1, 0.0)
 
 
-def acknowledged(queue: PartitionQueue, *offsets: int) -> list[bool]:
+def acknowledged(partition: Partition, *offsets: int) -> list[bool]:
     """Whether the log has lost something, after each of some batches sent and acknowledged in order."""
     lost = []
     for number, offset in enumerate(offsets):
-        batch = sent_by(queue)
+        batch = sent_by(partition)
         batch.order = number
-        queue.identity.acknowledge(batch, offset, 11.0)
-        lost.append(queue.identity.has_lost_log)
+        partition.identity.acknowledge(batch, offset, 11.0)
+        lost.append(partition.identity.has_lost_log)
     return lost
 
 
-def test_offset_that_does_not_rise_means_a_lost_log(queue: PartitionQueue) -> None:
+def test_offset_that_does_not_rise_means_a_lost_log(partition: Partition) -> None:
     """Records of the transaction are gone, and stay so."""
-    assert acknowledged(queue, 5, 6, 6, 7) == [False, False, True, True]
+    assert acknowledged(partition, 5, 6, 6, 7) == [False, False, True, True]
 
 
-def test_response_without_offset_means_no_lost_log(queue: PartitionQueue) -> None:
+def test_response_without_offset_means_no_lost_log(partition: Partition) -> None:
     """The broker no longer knew the offset."""
-    assert acknowledged(queue, 5, -1, 6) == [False, False, False]
+    assert acknowledged(partition, 5, -1, 6) == [False, False, False]
 
 
-def test_offset_of_earlier_batch_may_come_later(queue: PartitionQueue) -> None:
+def test_offset_of_earlier_batch_may_come_later(partition: Partition) -> None:
     """It was appended first, but sent again after an error."""
-    first, second = sent_by(queue), sent_by(queue)
+    first, second = sent_by(partition), sent_by(partition)
     first.order, second.order = 0, 1
 
-    queue.identity.acknowledge(second, 6, 11.0)
-    queue.identity.acknowledge(first, 5, 12.0)
+    partition.identity.acknowledge(second, 6, 11.0)
+    partition.identity.acknowledge(first, 5, 12.0)
 
-    assert not queue.identity.has_lost_log
+    assert not partition.identity.has_lost_log
 
 
-def test_each_transaction_starts_without_an_offset(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+def test_each_transaction_starts_without_an_offset(shared: TransactionalIdentity, partition: Partition) -> None:
     """Records of the previous one are committed or aborted, so they cannot be lost to this one."""
-    assert not queue.identity.is_bound_to_log
-    assert acknowledged(queue, 5, 5) == [False, True]
-    assert queue.identity.is_bound_to_log
+    assert not partition.identity.is_bound_to_log
+    assert acknowledged(partition, 5, 5) == [False, True]
+    assert partition.identity.is_bound_to_log
     shared.transaction += 1
-    assert queue.identity.is_bound_to_log
+    assert partition.identity.is_bound_to_log
 
-    queue.identity.join_transaction()
+    partition.identity.join_transaction()
 
-    assert not queue.identity.is_bound_to_log
-    assert acknowledged(queue, 0) == [False]
+    assert not partition.identity.is_bound_to_log
+    assert acknowledged(partition, 0) == [False]
 
 
-def test_late_offset_of_older_identity_is_ignored(shared: TransactionalIdentity, queue: PartitionQueue) -> None:
+def test_late_offset_of_older_identity_is_ignored(shared: TransactionalIdentity, partition: Partition) -> None:
     """It belongs to an aborted transaction."""
-    late = sent_by(queue)
+    late = sent_by(partition)
     shared.assign(77, 4)
     shared.transaction += 1
-    queue.identity.join_transaction()
+    partition.identity.join_transaction()
 
-    queue.identity.acknowledge(late, 5, 11.0)
+    partition.identity.acknowledge(late, 5, 11.0)
 
-    assert not queue.identity.is_bound_to_log
+    assert not partition.identity.is_bound_to_log
 
 
 def test_no_transactional_id_means_no_lost_log() -> None:

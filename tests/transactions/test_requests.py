@@ -2,7 +2,7 @@
 
 import pytest
 
-from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.partition import Partition
 from aioproducer._protocol.transaction_messages import CoordinatorResponse
 from aioproducer._timing.timers import TICK_S
 from aioproducer._transactions.begin_delays import TRANSACTIONS_PER_LATE_ONE
@@ -166,13 +166,13 @@ def test_v2_sends_only_the_end() -> None:
 def test_v2_partition_is_sent_to_at_once() -> None:
     """Its sequence begins at 0 in each transaction."""
     scene = Scene().ready()
-    queue = scene.queue()
+    partition = scene.partition()
     stamps = []
     for _ in range(2):
         assert scene.manager.begin(2)
-        assert not queue.identity.can_stamp
-        assert scene.manager.use(queue, scene.now)
-        stamps.append(queue.identity.stamp(3))
+        assert not partition.identity.can_stamp
+        assert scene.manager.use(partition, scene.now)
+        stamps.append(partition.identity.stamp(3))
         scene.commit()
         scene.do("EndTxn")
 
@@ -197,23 +197,23 @@ def test_v2_offsets_go_to_the_group_at_once() -> None:
 def test_v1_partition_waits_until_it_is_added() -> None:
     """Waiting partitions are added together."""
     scene = Scene(version=0).begun()
-    queues = [scene.queue(number) for number in range(3)]
-    for queue in queues:
-        assert not scene.manager.use(queue, scene.now)
+    partitions = [scene.partition(number) for number in range(3)]
+    for partition in partitions:
+        assert not scene.manager.use(partition, scene.now)
 
     request = scene.ask()
     assert (request.api.name, scene.joined) == ("AddPartitionsToTxn", [])
-    assert not any(queue.identity.can_stamp for queue in queues)
+    assert not any(partition.identity.can_stamp for partition in partitions)
     scene.answer(request)
 
-    assert scene.joined == queues
-    assert all(queue.identity.can_stamp for queue in queues)
+    assert scene.joined == partitions
+    assert all(partition.identity.can_stamp for partition in partitions)
 
 
 def test_v1_later_partition_stops_no_other() -> None:
     """A failed addition once removed the others (franz-go)."""
     scene = Scene(version=0).begun()
-    first, second = scene.queue(0), scene.queue(1)
+    first, second = scene.partition(0), scene.partition(1)
     scene.manager.use(first, scene.now)
     scene.do("AddPartitionsToTxn")
     scene.manager.use(second, scene.now)
@@ -229,13 +229,13 @@ def test_v1_later_partition_stops_no_other() -> None:
 
 def test_v1_sequences_continue_across_transactions() -> None:
     scene = Scene(version=0).ready()
-    queue = scene.queue()
+    partition = scene.partition()
     stamps = []
     for _ in range(2):
         assert scene.manager.begin(0)
-        scene.manager.use(queue, scene.now)
+        scene.manager.use(partition, scene.now)
         scene.do("AddPartitionsToTxn")
-        stamps.append(queue.identity.stamp(3))
+        stamps.append(partition.identity.stamp(3))
         scene.commit()
         scene.do("EndTxn")
 
@@ -276,18 +276,18 @@ def test_each_transaction_has_a_new_number() -> None:
 
 def test_partition_joins_a_transaction_once() -> None:
     scene = Scene().ready()
-    queue = scene.queue()
-    assert not scene.manager.use(queue, scene.now)
+    partition = scene.partition()
+    assert not scene.manager.use(partition, scene.now)
 
     assert scene.manager.begin(2)
-    assert scene.manager.use(queue, scene.now)
-    assert not scene.manager.use(queue, scene.now)
+    assert scene.manager.use(partition, scene.now)
+    assert not scene.manager.use(partition, scene.now)
 
 
-def end_v2_transaction(scene: Scene, queue: PartitionQueue, *, first_response_s: float) -> None:
+def end_v2_transaction(scene: Scene, partition: Partition, *, first_response_s: float) -> None:
     assert scene.manager.begin(2)
-    assert scene.manager.use(queue, scene.now)
-    queue.identity.stamp(1)
+    assert scene.manager.use(partition, scene.now)
+    partition.identity.stamp(1)
     scene.identity.first_response_s = first_response_s
     scene.commit()
     scene.do("EndTxn")
@@ -296,46 +296,46 @@ def end_v2_transaction(scene: Scene, queue: PartitionQueue, *, first_response_s:
 def test_v2_records_pause_after_late_markers() -> None:
     """A first response that took the leader's 20 ms makes the next transaction wait for a tick of the event loop."""
     scene = Scene().ready()
-    queues = [scene.queue(number) for number in range(3)]
-    end_v2_transaction(scene, queues[0], first_response_s=0.002)
-    end_v2_transaction(scene, queues[0], first_response_s=0.023)
+    partitions = [scene.partition(number) for number in range(3)]
+    end_v2_transaction(scene, partitions[0], first_response_s=0.002)
+    end_v2_transaction(scene, partitions[0], first_response_s=0.023)
 
     assert scene.manager.begin(2)
-    assert not scene.manager.use(queues[0], scene.now)
-    assert not scene.manager.use(queues[1], scene.now)
+    assert not scene.manager.use(partitions[0], scene.now)
+    assert not scene.manager.use(partitions[1], scene.now)
     assert scene.asked() is None
     wait_s = scene.manager.next_at(scene.now) - scene.now
     assert 0 < wait_s <= TICK_S
 
     scene.pass_time(wait_s)
     assert scene.asked() is None
-    assert scene.joined == queues[:2]
-    assert scene.manager.use(queues[2], scene.now)
+    assert scene.joined == partitions[:2]
+    assert scene.manager.use(partitions[2], scene.now)
 
 
 @pytest.mark.parametrize("in_time", [10, TRANSACTIONS_PER_LATE_ONE])
 def test_v2_pause_ends_slowly_when_no_markers_are_late(in_time: int) -> None:
     """One response in time does not mean that the next one would be without the pause."""
     scene = Scene().ready()
-    queue = scene.queue()
-    end_v2_transaction(scene, queue, first_response_s=0.023)
+    partition = scene.partition()
+    end_v2_transaction(scene, partition, first_response_s=0.023)
     for _ in range(in_time):
         scene.pass_time(TICK_S)
-        end_v2_transaction(scene, queue, first_response_s=0.002)
+        end_v2_transaction(scene, partition, first_response_s=0.002)
 
     assert scene.manager.begin(2)
-    assert scene.manager.use(queue, scene.now) is (in_time == TRANSACTIONS_PER_LATE_ONE)
+    assert scene.manager.use(partition, scene.now) is (in_time == TRANSACTIONS_PER_LATE_ONE)
 
 
 def test_v2_pause_grows_to_a_bound_while_markers_are_late() -> None:
     """Every response of a cluster far away is late, and no pause changes that."""
     scene = Scene().ready()
-    queue = scene.queue()
+    partition = scene.partition()
     waits = []
     for _ in range(20):
-        end_v2_transaction(scene, queue, first_response_s=0.023)
+        end_v2_transaction(scene, partition, first_response_s=0.023)
         assert scene.manager.begin(2)
-        assert not scene.manager.use(queue, scene.now)
+        assert not scene.manager.use(partition, scene.now)
         waits.append(scene.manager.next_at(scene.now) - scene.now)
         scene.abort()
         assert scene.asked() is None
@@ -349,10 +349,10 @@ def test_v2_pause_grows_to_a_bound_while_markers_are_late() -> None:
 def test_v2_records_that_pause_are_aborted_without_a_request() -> None:
     """The coordinator has not heard of them."""
     scene = Scene().ready()
-    queue = scene.queue()
-    end_v2_transaction(scene, queue, first_response_s=0.023)
+    partition = scene.partition()
+    end_v2_transaction(scene, partition, first_response_s=0.023)
     assert scene.manager.begin(2)
-    assert not scene.manager.use(queue, scene.now)
+    assert not scene.manager.use(partition, scene.now)
     scene.abort()
 
     assert scene.asked() is None
@@ -362,16 +362,16 @@ def test_v2_records_that_pause_are_aborted_without_a_request() -> None:
 def test_v2_unsent_transaction_aborts_locally() -> None:
     """A coordinator that hands over may refuse it as fenced; the next one has the same epoch."""
     scene = Scene().ready()
-    queue = scene.queue()
+    partition = scene.partition()
     assert scene.manager.begin(2)
-    assert scene.manager.use(queue, scene.now)
+    assert scene.manager.use(partition, scene.now)
     scene.abort()
 
     assert scene.asked() is None
     assert scene.is_in(State.READY)
     assert scene.manager.begin(2)
-    assert scene.manager.use(queue, scene.now)
-    assert tuple(queue.identity.stamp(1)) == (77, 0, 0, True)
+    assert scene.manager.use(partition, scene.now)
+    assert tuple(partition.identity.stamp(1)) == (77, 0, 0, True)
     scene.abort()
     scene.do("EndTxn")
     assert scene.identity.first_epoch == 1

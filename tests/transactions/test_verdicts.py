@@ -200,7 +200,7 @@ ROWS: Final = [
 def at(name: str, version: int) -> Scene:
     if name == "AddPartitionsToTxn":
         scene = Scene(version=version).begun()
-        scene.manager.use(scene.queue(), scene.now)
+        scene.manager.use(scene.partition(), scene.now)
         return scene
     scene = Scene(version=version).begun(0)
     if name == "TxnOffsetCommit":

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from time import perf_counter
 
 import uvloop
 
 from aioproducer import Producer, ProducerOptions
-from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, latency_figures
+from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, latency_figures, numbered_topics
 
 Work = Callable[[Producer], Awaitable[dict[str, float]]]
 """Runs between warm-up and close; returns the figures."""
@@ -45,6 +46,19 @@ def enqueue_in_turn(job: Job) -> Outcome:
         return stopwatch.figures(job.records)
 
     return _run(work, job)
+
+
+def use_topics_in_turn(job: Job) -> Outcome:
+    """Await one record to each of `job.records` topics that were not used before."""
+
+    async def work(producer: Producer) -> dict[str, float]:
+        value = job.value
+        stopwatch = Stopwatch()
+        for topic in numbered_topics(job.records):
+            await producer.send(topic, value)
+        return stopwatch.figures(job.records)
+
+    return replace(_run(work, job), acknowledged=job.warmup_records)  # in the job's own topic
 
 
 def await_sends(job: Job) -> Outcome:

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind
 from prometheus_client import CollectorRegistry, generate_latest
 
 from aioproducer import Producer, ProducerOptions, UndeliveredError
-from aioproducer._accumulator.partition_queue import PartitionQueue
+from aioproducer._accumulator.partition import Partition
 from aioproducer.integrations.opentelemetry import OpenTelemetryInterceptor
 from aioproducer.integrations.opentelemetry.interceptor import NAMES
 from aioproducer.integrations.prometheus import ProducerCollector
@@ -123,7 +123,7 @@ def explain(job: Job) -> Outcome:
         explained, passed = [], []
         for _ in range(job.records):
             explained.append(_cpu_us(lambda: len(producer.explain().waiting)))
-            passed.append(_cpu_us(lambda: len(_one_pass(running.accumulator.partitions.queues()))))
+            passed.append(_cpu_us(lambda: len(_one_pass(running.accumulator.partitions.in_use()))))
         with suppress(UndeliveredError):
             await producer.close(0)
         return {"explain_us": min(explained), "pass_us": min(passed)}
@@ -131,11 +131,19 @@ def explain(job: Job) -> Outcome:
     return Outcome(0, uvloop.run(main()))
 
 
-def _one_pass(queues: Iterable[PartitionQueue]) -> list[tuple[object, ...]]:
+def _one_pass(partitions: Iterable[Partition]) -> list[tuple[object, ...]]:
     return [
-        (*queue.topic_partition, queue.leader, batch.count, batch.size, batch.attempts, batch.state, batch.called_at)
-        for queue in queues
-        for batch in (*queue.on_wire, *queue.queued, queue.open_batch)
+        (
+            *partition.topic_partition,
+            partition.leader,
+            batch.count,
+            batch.size,
+            batch.attempts,
+            batch.state,
+            batch.called_at,
+        )
+        for partition in partitions
+        for batch in (*partition.on_wire, *partition.queued, partition.open_batch)
         if batch is not None
     ]
 

@@ -14,7 +14,6 @@ from aioproducer._accumulator.record_batch_header import (
     HEADER_SIZE,
     NO_IDENTITY,
     BatchIdentity,
-    BatchTimes,
     encode_header,
 )
 from aioproducer._protocol.error_codes import ErrorCode
@@ -133,7 +132,7 @@ def _transact_once(
     now_ms = time.time_ns() // 1_000_000
     stamp = BatchIdentity(identity.producer_id, identity.producer_epoch, 0, is_transactional=True)
     header = encode_header(
-        records, job.per_transaction, times=BatchTimes(now_ms, now_ms), identity=stamp, compression=0
+        records, job.per_transaction, base_timestamp=now_ms, max_timestamp=now_ms, identity=stamp, compression=0
     )
     pieces = encode_produce_request(
         TRANSACTIONAL_VERSION,
@@ -209,7 +208,9 @@ def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None
     """
     body, records = section_of_records(job.value, batch_size - HEADER_SIZE)
     now_ms = time.time_ns() // 1_000_000
-    header = encode_header(body, records, times=BatchTimes(now_ms, now_ms), identity=NO_IDENTITY, compression=0)
+    header = encode_header(
+        body, records, base_timestamp=now_ms, max_timestamp=now_ms, identity=NO_IDENTITY, compression=0
+    )
     numbers = range(partitions or job.partitions)
     batches = [BatchToSend(job.topic, NO_TOPIC_ID, number, header, body) for number in numbers]
     pieces = encode_produce_request(

@@ -201,8 +201,9 @@ def check_configuration(options: dict[str, object]) -> str:
     files = open_files()
     config = configured(options)
     if isinstance(config, ConfigurationError):
-        assert config.option in {*options, *expected_besides(options)}
-        assert str(config.option) in str(config)
+        for problem in config.problems or (config,):
+            assert problem.option in {*options, *expected_besides(options)}
+            assert str(problem.option) in str(config)
         assert open_files() == files
         return "refused"
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:

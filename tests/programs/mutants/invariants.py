@@ -35,8 +35,8 @@ INVARIANTS: Final = (
         "pipelines_before_first_answer",
         "a second batch is sent to a broker that may refuse the first",
         Change(
-            "_accumulator/partition_queue.py",
-            "PartitionQueue.window",
+            "_accumulator/partition.py",
+            "Partition.window",
             "self.parts or not self.identity.is_confirmed(connection, now)",
             "self.parts",
         ),
@@ -59,7 +59,7 @@ INVARIANTS: Final = (
         Change(
             "_accumulator/record_accumulator.py",
             "RecordAccumulator.put_back",
-            "self._timers.schedule(not_before, partial(self._backoff_over, batch.queue))",
+            "self._timers.schedule(not_before, partial(self._backoff_over, batch.partition))",
             "pass",
         ),
         families=("D2", "D1"),
@@ -67,7 +67,7 @@ INVARIANTS: Final = (
     Mutant(
         "moved_partition_stays_offered",
         "a partition whose leader moved waits in the queue of the old one",
-        Change("_accumulator/record_accumulator.py", "ReadyNodes.move", "self.withdraw(queue)", "pass"),
+        Change("_accumulator/record_accumulator.py", "ReadyNodes.move", "self.withdraw(partition)", "pass"),
         families=("D5", "D14"),
     ),
     Mutant(
@@ -101,7 +101,12 @@ INVARIANTS: Final = (
     Mutant(
         "deadlines_watched_once",
         "after the first deadline of a partition the others are not watched",
-        Change("_sender/sender.py", "Sender._end_overdue", "deadlines.watch_again(queue)", "queue.expiry_timer = None"),
+        Change(
+            "_sender/sender.py",
+            "Sender._end_overdue",
+            "deadlines.watch_again(partition)",
+            "partition.expiry_timer = None",
+        ),
         families=("D9",),
     ),
     Mutant(
@@ -218,8 +223,8 @@ INVARIANTS: Final = (
         Change(
             "_accumulator/record_accumulator.py",
             "RecordAccumulator.unfinished",
-            "[*queue.on_wire, *queue.queued]",
-            "[*queue.queued]",
+            "[*partition.on_wire, *partition.queued]",
+            "[*partition.queued]",
         ),
         families=("D16",),
     ),
@@ -230,7 +235,7 @@ INVARIANTS: Final = (
             "_native/append.pxd",
             "room_for",
             """
-                    if slot.waiting_count:
+                    if partition.waiting_count:
                         return None
                     """,
             "",

@@ -9,8 +9,8 @@ PUBLISHED: Final = (
         "new_sequence_on_retry",
         "a batch is resent under another sequence, so brokers write it twice",
         Change(
-            "_accumulator/partition_queue.py",
-            "PartitionQueue.put_on_wire",
+            "_accumulator/partition.py",
+            "Partition.put_on_wire",
             "not batch.is_stamped",
             "batch.attempts or not batch.is_stamped",
         ),
@@ -25,16 +25,16 @@ PUBLISHED: Final = (
             "batch.generation = self._generations.enter()",
             """
                     batch.generation = self._generations.enter()
-                    if queue.identity.can_stamp:
-                        batch.identity = queue.identity.stamp(0)
+                    if partition.identity.can_stamp:
+                        batch.identity = partition.identity.stamp(0)
                     """,
         ),
         Change(
-            "_accumulator/partition_queue.py",
-            "PartitionQueue.take_open",
-            "batch.close()",
+            "_accumulator/partition.py",
+            "Partition.take_open",
+            "batch.move_to(BatchState.QUEUED)",
             """
-                    batch.close()
+                    batch.move_to(BatchState.QUEUED)
                     if batch.is_stamped:
                         self.identity.stamp(batch.count)
                     """,
@@ -61,8 +61,8 @@ PUBLISHED: Final = (
         "requeue_at_tail",
         "a batch that failed goes behind those that were sent after it",
         Change(
-            "_accumulator/partition_queue.py",
-            "PartitionQueue.insert",
+            "_accumulator/partition.py",
+            "Partition.insert",
             """
                     if not self.queued or batch.order < self.queued[0].order:
                         self.queued.appendleft(batch)
@@ -79,9 +79,9 @@ PUBLISHED: Final = (
         Change(
             "_accumulator/record_accumulator.py",
             "RecordAccumulator.drain",
-            "queue.put_on_wire(batch, connection)",
+            "partition.put_on_wire(batch, connection)",
             """
-                    queue.put_on_wire(batch, connection)
+                    partition.put_on_wire(batch, connection)
                     if batch.attempts == 1:
                         self._pool.give_back(batch.chunk)
                     """,
@@ -199,8 +199,8 @@ PUBLISHED: Final = (
         Change(
             "_sender/settlement.py",
             "Settlement._give_up",
-            "batch.queue.identity.abandon(batch)",
-            "batch.queue.identity.next_sequence = batch.identity.base_sequence",
+            "batch.partition.identity.abandon(batch)",
+            "batch.partition.identity.next_sequence = batch.identity.base_sequence",
         ),
         families=("D9", "D1"),
     ),
@@ -208,8 +208,8 @@ PUBLISHED: Final = (
         "bump_with_others_in_flight",
         "a partition takes a new epoch while batches of the old one are unresolved",
         Change(
-            "_accumulator/partition_queue.py",
-            "PartitionQueue.restamp_if_resolved",
+            "_accumulator/partition.py",
+            "Partition.restamp_if_resolved",
             "self.on_wire or any((batch.is_unresolved for batch in self.queued))",
             "any((batch.is_unresolved for batch in self.queued))",
         ),
@@ -297,11 +297,11 @@ PUBLISHED: Final = (
                         self.wakeup.set()
                     def take_back(self, delivery, cause) -> None:
                         from aioproducer.errors import Outcome
-                        queue = self.accumulator.partitions.queue(delivery._batch_result.topic_partition)
-                        for batch in list(queue.queued):
+                        partition = self.accumulator.partitions.find(delivery._batch_result.topic_partition)
+                        for batch in list(partition.queued):
                             if batch.result is delivery._batch_result:
                                 error = KafkaError(f'withdrawn: {cause!r}', outcome=Outcome.NOT_WRITTEN)
-                                queue.queued.remove(batch)
+                                partition.queued.remove(batch)
                                 self.settlement._fail(batch, error, self.loop.time())
                     ''',
         ),

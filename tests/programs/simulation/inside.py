@@ -1,15 +1,15 @@
 """Looks inside a running producer: the one place of the simulation that knows of its parts."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Final
 
 from aioproducer import Producer
-from aioproducer._accumulator.partition_queue import BatchState, Node, PartitionQueue, ProducerBatch
+from aioproducer._accumulator.partition import Batch, BatchState, Node, Partition
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._native.append import OpenPartition, TopicInfo
+from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._transactions.states import TransactionState
 from aioproducer.cluster import NO_EPOCH, Cluster
@@ -30,9 +30,9 @@ class Inside:
             return
         lent, pool = 0, running.pool
         beyond = {chunk for chunk, payer in pool._lent.items() if payer is pool._unpacking}  # noqa: SLF001  # as above
-        for queue in running.accumulator.partitions.queues():
-            self._check_queue(queue, violated, states)
-            whole = [batch for batch in (*queue.queued, *queue.on_wire) if not batch.is_part]
+        for partition in running.accumulator.partitions.in_use():
+            self._check_queue(partition, violated, states)
+            whole = [batch for batch in (*partition.queued, *partition.on_wire) if not batch.is_part]
             lent += sum(batch.chunk.capacity for batch in whole if batch.chunk not in beyond)
         if not 0 <= lent <= pool.lent_bytes <= pool.total_bytes:
             violated("MEMORY", f"{lent} bytes in batches, {pool.lent_bytes} lent of {pool.total_bytes}")
@@ -87,7 +87,7 @@ class Inside:
         """
         highest: dict[tuple[str, bytes, int], int] = {}
 
-        def look(cluster: Cluster) -> None:
+        def look(cluster: Cluster, _changed: Collection[str]) -> None:
             for key in [key for key in highest if key[0] not in cluster.topics]:
                 del highest[key]
             for topic in cluster.topics.values():
@@ -110,18 +110,18 @@ class Inside:
         self._check_waiting(violated)
         now = running.loop.time()
         generation = running.generations.current
-        for queue in running.accumulator.partitions.queues():
-            batch = queue.open_batch
-            if batch is None and not queue.queued:
+        for partition in running.accumulator.partitions.in_use():
+            batch = partition.open_batch
+            if batch is None and not partition.queued:
                 continue  # it holds nothing that could go, or linger
             if batch is not None and not batch.is_ready:
                 _check_lingering(batch, generation, now=now, violated=violated)
-            connection = None if queue.leader is None else queue.leader.connection.ready_connection
+            connection = None if partition.leader is None else partition.leader.connection.ready_connection
             if connection is None:
                 continue
-            batch = queue.next_to_send(connection.number, now - _TICK_S)
+            batch = partition.next_to_send(connection.number, now - _TICK_S)
             if batch is not None:
-                violated("STUCK", f"{batch!r} could go to {queue.leader!r}, which is ready, and the sender sleeps")
+                violated("STUCK", f"{batch!r} could go to {partition.leader!r}, which is ready, and the sender sleeps")
 
     def _check_waiting(self, violated: Callable[[str, str], None]) -> None:
         """STUCK: the earliest waiter for memory gets it when there is some.
@@ -162,9 +162,11 @@ class Inside:
         running = self._parts()
         parts = [running.sender, running.accumulator, running.pool, running.identity, running.wait_queues]
         parts += [running.timers, running.generations, running.transactions]
-        queues = running.accumulator.partitions.queues()
-        batches = [batch for queue in queues for batch in (*queue.queued, *queue.on_wire)]
-        return [repr(part) for part in (*parts, *queues, *(queue.identity for queue in queues), *batches)]
+        partitions = running.accumulator.partitions.in_use()
+        batches = [batch for partition in partitions for batch in (*partition.queued, *partition.on_wire)]
+        return [
+            repr(part) for part in (*parts, *partitions, *(partition.identity for partition in partitions), *batches)
+        ]
 
     def use_up_epochs(self, left: int) -> None:
         """Let all but `left` epochs of the producer's id be used up, before anything is sent."""
@@ -172,34 +174,34 @@ class Inside:
         if identity.producer_id is not None:
             identity.assign(identity.producer_id, LAST_EPOCH - left)
 
-    def use_up_sequences(self, partition: int, left: int) -> None:
+    def use_up_sequences(self, number: int, left: int) -> None:
         """Let all but `left` sequences of a partition be used up; nothing of it may be on its way."""
-        for queue in self._parts().accumulator.partitions.queues():
-            if queue.topic_partition.partition == partition and queue.is_empty:
-                queue.identity.next_sequence = 2**31 - left
+        for partition in self._parts().accumulator.partitions.in_use():
+            if partition.number == number and partition.is_empty:
+                partition.identity.next_sequence = 2**31 - left
 
     def _parts(self) -> ProducerRuntime:
         assert self._running is not None
         return self._running
 
-    def _check_queue(self, queue: PartitionQueue, violated: Callable[[str, str], None], states: Counter[str]) -> None:
-        place = f"{queue.topic_partition.topic}-{queue.topic_partition.partition}"
-        orders = [batch.order for batch in queue.queued]
+    def _check_queue(self, partition: Partition, violated: Callable[[str, str], None], states: Counter[str]) -> None:
+        place = f"{partition.topic_partition.topic}-{partition.topic_partition.partition}"
+        orders = [batch.order for batch in partition.queued]
         if orders != sorted(orders):
             violated("ORDER", f"{place}: queued batches are out of order")
-        if len(queue.on_wire) > queue.max_in_flight:
-            violated("IN_FLIGHT", f"{place}: {len(queue.on_wire)} batches on the wire")
-        _check_parts(queue, violated, place)
-        for batch in queue.queued:
+        if len(partition.on_wire) > partition.max_in_flight:
+            violated("IN_FLIGHT", f"{place}: {len(partition.on_wire)} batches on the wire")
+        _check_parts(partition, violated, place)
+        for batch in partition.queued:
             states[f"batch {batch.state.value}{' ambiguous' if batch.maybe_written else ''}"] += 1
             if batch.state not in {BatchState.QUEUED, BatchState.SEALING}:
                 violated("STATE", f"{place}: {batch!r} is queued")
-        for batch in queue.on_wire:
+        for batch in partition.on_wire:
             states[f"batch {batch.state.value}{' abandoned' if batch.is_abandoned else ''}"] += 1
             if batch.state is not BatchState.ON_WIRE:
                 violated("STATE", f"{place}: {batch!r} is on the wire")
-        identity = queue.identity
-        stamped = [b.identity for b in (*queue.queued, *queue.on_wire) if b.is_stamped and b.is_unresolved]
+        identity = partition.identity
+        stamped = [b.identity for b in (*partition.queued, *partition.on_wire) if b.is_stamped and b.is_unresolved]
         if not identity.is_changing and any(
             (each.producer_id, each.epoch) != (identity.producer_id, identity.epoch) for each in stamped
         ):
@@ -207,20 +209,18 @@ class Inside:
         states[f"identity {'changing' if identity.is_changing else 'steady'}"] += 1
 
 
-def _check_lingering(
-    batch: ProducerBatch, generation: int, *, now: float, violated: Callable[[str, str], None]
-) -> None:
+def _check_lingering(batch: Batch, generation: int, *, now: float, violated: Callable[[str, str], None]) -> None:
     """STUCK: a batch is ready when its linger is over, or when a caller or a flush waits for it."""
     is_wanted = batch.result.wanted or batch.generation < generation
     if is_wanted or batch.called_at + batch.options.ready_age_s + _TICK_S < now:
         violated("STUCK", f"{batch!r} lingers: wanted={is_wanted}, opened {now - batch.called_at:.6f} s ago")
 
 
-def _check_parts(queue: PartitionQueue, violated: Callable[[str, str], None], place: str) -> None:
+def _check_parts(partition: Partition, violated: Callable[[str, str], None], place: str) -> None:
     """IN_FLIGHT: with one too many it never pipelines again, with one too few it does too soon."""
-    parts = sum(batch.keeps_sequences for batch in (*queue.queued, *queue.on_wire))
-    if queue.parts != parts:
-        violated("IN_FLIGHT", f"{place}: {queue.parts} parts of split batches are counted, there are {parts}")
+    parts = sum(batch.keeps_sequences for batch in (*partition.queued, *partition.on_wire))
+    if partition.parts != parts:
+        violated("IN_FLIGHT", f"{place}: {partition.parts} parts of split batches are counted, there are {parts}")
 
 
 class ReadyWatch:
@@ -234,24 +234,24 @@ class ReadyWatch:
         self._withdraw = accumulator.ready.withdraw
         self._settings = accumulator._settings  # noqa: SLF001  # as above
         self._violated = violated
-        self._left: dict[Node, list[PartitionQueue]] = {}  # as they were queued when a request had been made
+        self._left: dict[Node, list[Partition]] = {}  # as they were queued when a request had been made
 
-    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[ProducerBatch]:
+    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[Batch]:
         """Take the batches of one request, which must be those of the first in the queue."""
         waiting = list(node.ready)
-        stayed = [queue for queue in self._left.get(node, ()) if queue in waiting]
+        stayed = [partition for partition in self._left.get(node, ()) if partition in waiting]
         if waiting[: len(stayed)] != stayed:
             self._violated("STUCK", f"{waiting} wait for {node!r}, and {stayed} were there before")
         may_go = [
             batch
-            for queue in waiting[:at_most]
-            if (batch := queue.next_to_send(connection, now)) is not None
+            for partition in waiting[:at_most]
+            if (batch := partition.next_to_send(connection, now)) is not None
             and (batch.is_sealed or not batch.options.codec)
         ]
         drained = self._drain(node, connection, now, at_most=at_most)
         self._linger.drained(drained, now)
         self._left[node] = list(node.ready)
-        strays = [queue for queue in node.ready if not queue.is_offered or queue.leader is not node]
+        strays = [partition for partition in node.ready if not partition.is_offered or partition.leader is not node]
         if strays:
             self._violated("STUCK", f"{strays} are queued for {node!r}, and do not know it")
         size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
@@ -260,26 +260,26 @@ class ReadyWatch:
             self._violated("STUCK", f"{drained} go to {node!r}, and {may_go} may, in this order")
         return drained
 
-    def withdraw(self, queue: PartitionQueue) -> None:
+    def withdraw(self, partition: Partition) -> None:
         """Let a partition leave its queue: it is in another one now, at its end."""
         for queued in self._left.values():
-            if queue in queued:
-                queued.remove(queue)
-        self._withdraw(queue)
+            if partition in queued:
+                queued.remove(partition)
+        self._withdraw(partition)
 
 
 def _is_moving(owner: object) -> bool:
     """Whether batches of a partition, or of any of a topic's, are about to give memory back."""
-    slots = owner.slots if isinstance(owner, TopicInfo) else [owner]
-    return any(_moves(slot.queue) for slot in slots if isinstance(slot, OpenPartition))
+    partitions = owner.partitions if isinstance(owner, Topic) else [owner]
+    return any(_moves(partition) for partition in partitions if isinstance(partition, Partition))
 
 
-def _moves(queue: PartitionQueue) -> bool:
+def _moves(partition: Partition) -> bool:
     """Whether a partition has closed batches, a leader, and has seen no attempt of the first of them fail."""
-    first = next(iter((*queue.on_wire, *queue.queued)), None)
-    if first is None or queue.leader is None:
+    first = next(iter((*partition.on_wire, *partition.queued)), None)
+    if first is None or partition.leader is None:
         return False
-    return first.attempts <= (1 if queue.on_wire else 0)
+    return first.attempts <= (1 if partition.on_wire else 0)
 
 
 # Looks inside a running transactional producer: whether it asks its coordinators what there is to ask.

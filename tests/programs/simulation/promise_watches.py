@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import ProtocolError, RecordMetadata
-from aioproducer._accumulator.partition_queue import Node, ProducerBatch
+from aioproducer._accumulator.partition import Batch, Node
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from aioproducer.testing.fake_broker.faults import Fault
 from tests.programs.simulation.history import End, History, Story
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.memory_wait_queues import BufferWaiters, QueueOwner
     from aioproducer._accumulator.open_batches import OpenBatches
-    from aioproducer._accumulator.partition_queue import PartitionQueue
+    from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._native.append import OpenPartition
     from aioproducer._network.connection import BrokerConnection
@@ -39,8 +39,8 @@ class LingerWatch:
         self._open_batches = open_batches
         self._violated = violated
         settings = open_batches._settings  # noqa: SLF001  # invariants are about what is inside
-        self._hurried: set[ProducerBatch] = set()
-        self._opened_for: dict[PartitionQueue, Node | None] = {}  # leaders; of open batches
+        self._hurried: set[Batch] = set()
+        self._opened_for: dict[Partition, Node | None] = {}  # leaders; of open batches
         self._batch_size = settings.batch_size
         self._longest_record = longest_value + OVERHEAD
         steps = (
@@ -57,7 +57,7 @@ class LingerWatch:
             setattr(open_batches, name, self._around(getattr(open_batches, name), name))
         open_batches._look = self._around_look(open_batches._look)  # type: ignore[method-assign]  # noqa: SLF001  # as above
 
-    def drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
+    def drained(self, batches: Sequence[Batch], now: float) -> None:
         """Look at batches as they are put into a request."""
         for batch in batches:
             is_hurried = batch in self._hurried or batch.result.wanted or batch.is_part or batch.attempts > 1
@@ -73,35 +73,35 @@ class LingerWatch:
             if self._open_batches.memory_is_short:
                 self._hurried.update(self._all())
             if name == "_begin":
-                self._opened_for[done.queue] = done.queue.leader
+                self._opened_for[done.partition] = done.partition.leader
             if name == "make_room" and not done:
-                self._note_patience(arguments[0].queue)
+                self._note_patience(arguments[0])
             return done
 
         return stepped
 
-    def _around_look(self, look: Callable[[PartitionQueue, float], None]) -> Callable[[PartitionQueue, float], None]:
+    def _around_look(self, look: Callable[[Partition, float], None]) -> Callable[[Partition, float], None]:
         """End a linger; note which batches go along, and check that none is left out."""
 
-        def looked(queue: PartitionQueue, now: float) -> None:
-            company = self._company(queue, now)
-            look(queue, now)
+        def looked(partition: Partition, now: float) -> None:
+            company = self._company(partition, now)
+            look(partition, now)
             if not all(each.is_ready for each in company):
-                self._violated("LINGER", f"one of {company} stays, although the linger in {queue!r} was over")
+                self._violated("LINGER", f"one of {company} stays, although the linger in {partition!r} was over")
 
         return looked
 
-    def _company(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+    def _company(self, partition: Partition, now: float) -> list[Batch]:
         """The open batches that go with that of a partition, if its linger is over."""
-        batch = queue.open_batch
+        batch = partition.open_batch
         if batch is None or batch.is_ready or now < batch.called_at + batch.options.ready_age_s:
             return []
-        leader = self._opened_for.get(queue)
+        leader = self._opened_for.get(partition)
         age_s = batch.options.ready_age_s  # a topic may have a linger of its own
         return [
             each
             for each in self._all()
-            if self._opened_for.get(each.queue) == leader and each.options.ready_age_s == age_s
+            if self._opened_for.get(each.partition) == leader and each.options.ready_age_s == age_s
         ]
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
@@ -110,29 +110,28 @@ class LingerWatch:
         elif name == "_make_ready_with_others":  # by any timer: some are older than this watch
             self._hurried.update(self._company(arguments[0], self._open_batches.clock()))
         elif name in {"_close_full", "close_if_apart"}:
-            target = arguments[0]
-            queue: PartitionQueue = target if name == "_close_full" else target.queue
-            if queue.open_batch is not None:
-                self._hurried.add(queue.open_batch)
-            if queue.open_batch is not None and name == "_close_full":
-                self._look_at_size(queue)
+            partition: Partition = arguments[0]
+            if partition.open_batch is not None:
+                self._hurried.add(partition.open_batch)
+            if partition.open_batch is not None and name == "_close_full":
+                self._look_at_size(partition)
 
-    def _note_patience(self, queue: PartitionQueue) -> None:
+    def _note_patience(self, partition: Partition) -> None:
         """A record found no room: the open batch goes, so that there is some for the next one soon."""
-        if queue.open_batch is not None and queue.open_batch.is_ready:
-            self._hurried.add(queue.open_batch)
+        if partition.open_batch is not None and partition.open_batch.is_ready:
+            self._hurried.add(partition.open_batch)
 
-    def _look_at_size(self, queue: PartitionQueue) -> None:
+    def _look_at_size(self, partition: Partition) -> None:
         """FULL: where there is memory and no other limit, only the next record's size keeps it from `batch_size`."""
         open_batches, pool = self._open_batches, self._open_batches._pool  # noqa: SLF001  # as above
         has_room = pool.lent_bytes + self._batch_size <= pool.total_bytes * 3 // 4 and not open_batches.memory_is_short
         is_limited = bool(open_batches.limits.by_topic)
-        size = queue.slot.builder.size if queue.slot.builder is not None else self._batch_size
+        size = partition.open_batch.size if partition.open_batch is not None else self._batch_size
         if has_room and not is_limited and size + self._longest_record < self._batch_size:
-            self._violated("FULL", f"{queue!r}: closed at {size} of {self._batch_size} bytes: {pool!r}")
+            self._violated("FULL", f"{partition!r}: closed at {size} of {self._batch_size} bytes: {pool!r}")
 
-    def _all(self) -> list[ProducerBatch]:
-        return [queue.open_batch for queue in self._open_batches._open if queue.open_batch is not None]  # noqa: SLF001  # as above
+    def _all(self) -> list[Batch]:
+        return [partition.open_batch for partition in self._open_batches._open if partition.open_batch is not None]  # noqa: SLF001  # as above
 
 
 # Looks at records that wait for memory: OVERTAKEN, one of them is overtaken by later ones in a way that has no end.
@@ -182,10 +181,10 @@ class OvertakingWatch:
         finally:
             self._appending = None
 
-    def make_room(self, slot: OpenPartition, size: int) -> bool:
+    def make_room(self, partition: OpenPartition, size: int) -> bool:
         """Lend memory to a batch: common memory only to callers before the one with the first claim."""
         claimant, before = self._claimant, self._pool._common.used  # noqa: SLF001  # as above
-        is_made = self._make_room(slot, size)
+        is_made = self._make_room(partition, size)
         taken = self._pool._common.used - before  # noqa: SLF001  # as above
         if claimant is None or not claimant.is_waiting or taken <= 0:
             return is_made

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -49,25 +49,22 @@ def wait_until(is_so: Callable[[], bool], what: Callable[[], str], timeout_s: fl
         time.sleep(POLL_S)
 
 
-class Driver:
-    """One run of a driver program.
+class Program:
+    """One run of a program that uses Spark, and all processes below it; ended with a `with`.
 
     Args:
-        job: what it does.
+        arguments: of Python.
         folder: for its log.
-        faults: of its processes.
     """
 
-    def __init__(self, job: Job, folder: Path, faults: Faults) -> None:
-        self._job = job
-        self._faults = faults
+    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         self._log = folder / "log"
         self._seen: dict[int, psutil.Process] = {}
         environment = {**spark_environment(), "SPARK_LOCAL_DIRS": str(folder / "local")}
         self.begun = stamp(folder / "begun")
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.crashes.query", job.text()],
+                [sys.executable, *arguments],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.PIPE,
@@ -89,12 +86,59 @@ class Driver:
     def log(self) -> str:
         return self._log.read_text("utf-8", "replace")
 
+    def wait_for_end(self) -> str:
+        """Return what the program printed, once it has ended by itself."""
+        wait_until(lambda: not self.is_running, lambda: f"the driver goes on\n{self.log[-3000:]}")
+        return self.log
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
+    def processes(self) -> list[psutil.Process]:
+        """The program, its JVM, and the Python processes below it, as far as they live."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            top = psutil.Process(self._process.pid)
+            self._seen |= {each.pid: each for each in [top, *top.children(recursive=True)]}
+        return [each for each in self._seen.values() if each.is_running()]
+
+    def kill(self, *, spare: int | None = None) -> None:
+        """SIGKILL the program and every process below it, but one."""
+        for each in self.processes():
+            if each.pid != spare:
+                send(each.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def require_running(self) -> None:
+        """Raise CaseError if it has ended."""
+        if not self.is_running:
+            raise CaseError(f"the driver ended with {self._process.returncode}\n{self.log[-6000:]}")
+
+
+class Driver(Program):
+    """One run of a driver program with one query or job.
+
+    Args:
+        job: what it does.
+        folder: for its log.
+        faults: of its processes.
+    """
+
+    def __init__(self, job: Job, folder: Path, faults: Faults) -> None:
+        self._job = job
+        self._faults = faults
+        super().__init__(["-m", "tests.spark.crashes.query", job.text()], folder)
+
     def wait_for_point(self, point: Point) -> int:
         """Return the id of the process that stopped there."""
         file = self._faults.file_of(point)
 
         def is_stopped() -> bool:
-            self._require_running()
+            self.require_running()
             text = file.read_text("utf-8") if file.exists() else ""
             if not text.endswith("\n"):
                 return False
@@ -107,7 +151,7 @@ class Driver:
         """Return the time at which Spark's log has the batch as committed."""
         committed = self.try_batch(batch)
         if committed is None:
-            self._require_running()
+            self.require_running()
         assert committed is not None
         return committed
 
@@ -126,44 +170,17 @@ class Driver:
         halted = folder / HALTED
 
         def is_halted() -> bool:
-            self._require_running()
+            self.require_running()
             return halted.exists() and halted.read_text("utf-8").endswith("\n")
 
         wait_until(is_halted, lambda: f"the query did not come to its next batch\n{self.log[-3000:]}")
         self.kill()
         return int(halted.read_text("utf-8").split()[1])
 
-    def wait_for_end(self) -> str:
-        """Return what the program printed, once it has ended by itself."""
-        wait_until(lambda: not self.is_running, lambda: f"the driver goes on\n{self.log[-3000:]}")
-        return self.log
-
     def stop_query(self) -> str:
         """Tell the program to stop its query; return what it printed."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"stop\n")
-        self._process.stdin.flush()
+        self.say("stop")
         return self.wait_for_end()
-
-    def processes(self) -> list[psutil.Process]:
-        """The program, its JVM, and the Python processes below it, as far as they live."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            top = psutil.Process(self._process.pid)
-            self._seen |= {each.pid: each for each in [top, *top.children(recursive=True)]}
-        return [each for each in self._seen.values() if each.is_running()]
-
-    def kill(self, *, spare: int | None = None) -> None:
-        """SIGKILL the program and every process below it, but one."""
-        for each in self.processes():
-            if each.pid != spare:
-                send(each.pid, signal.SIGKILL)
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def _require_running(self) -> None:
-        if not self.is_running:
-            raise CaseError(f"the driver ended with {self._process.returncode}\n{self.log[-6000:]}")
 
 
 def send(process_id: int, number: signal.Signals) -> None:

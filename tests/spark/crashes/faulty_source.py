@@ -10,9 +10,11 @@ nothing is open.
     decided.half    the decision's offsets are sent; its transaction is not ended
     decided         the decision is written; no transaction is committed
     round.half      half of the transactions are committed
-    round           all are; Spark knows nothing of it
-    task.rows       a task has sent a part of its rows
-    task.end        a task's transaction is prepared; Spark knows nothing of it
+    round.end       all are; it is not noted in the sink's record
+    round           it is; Spark knows nothing of it
+    task.begin      a task has sent nothing yet
+    task.rows       it has sent a part of its rows
+    task.end        its transaction is prepared; Spark knows nothing of it
 """
 
 import json
@@ -139,7 +141,9 @@ class FaultySource(AioproducerDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStreamWriter:  # noqa: ARG002, FBT001, N802
         faults = self._armed()
         options = SinkOptions.parse(self.options)
-        return FaultyStreamWriter(faults, options, sink_columns(schema, options))
+        return FaultyStreamWriter(
+            faults, options, sink_columns(schema, options), self.options.get("checkpointLocation")
+        )
 
     def _armed(self) -> Faults:
         text = self.options.pop(OPTION, None)
@@ -164,6 +168,7 @@ class FaultyWriter(SinkWriter):
         assert context is not None
         place = (int(context.getLocalProperty(BATCH_ID) or 0), context.partitionId(), context.attemptNumber())
         self._note(place)
+        reach("task.begin", *place)
         message = super().write(_interrupted(iterator, place))
         reach("task.end", *place)
         return message
@@ -239,7 +244,9 @@ async def end_transactions(
         return await _end_transactions(self, transactions, commit=commit)
     first = await _end_transactions(self, transactions[:half], commit=commit)
     reach("round.half", _Armed.batch)
-    return [*first, *await _end_transactions(self, transactions[half:], commit=commit)]
+    second = await _end_transactions(self, transactions[half:], commit=commit)
+    reach("round.end", _Armed.batch)
+    return [*first, *second]
 
 
 SinkCommit.prepare, SinkCommit.commit = prepare, commit  # type: ignore[method-assign]

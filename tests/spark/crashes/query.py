@@ -15,6 +15,7 @@ from tests.spark.crashes.faulty_source import NAME, FaultySource
 
 CONF = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "120s",  # a busy machine is no defect
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20",

@@ -7,13 +7,13 @@ import psutil
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import GATE, ROWS, Case, MakeCase
+from tests.spark.crashes.case import ROWS, Case, MakeCase
 from tests.spark.crashes.driver import send, wait_until
 from tests.spark.crashes.faulty_source import Point
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
-IN_THE_GATE = [
+DEATHS = [
     ("driver killed before the decision", Point("decision", 1)),
     ("driver killed midway in the round", Point("round.half", 2)),
     ("driver killed after the round, before Spark's log", Point("round", 3)),
@@ -45,10 +45,9 @@ def kill_in_turn(case: Case, deaths: Sequence[tuple[str, Point]]) -> None:
     case.check_end(rows)
 
 
-@GATE
 def test_driver_killed(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """Before the decision the batch is redone; after it the batch is finished and skipped."""
-    kill_in_turn(make_case(kafka), IN_THE_GATE)
+    kill_in_turn(make_case(kafka), DEATHS)
 
 
 def test_driver_killed_elsewhere(make_case: MakeCase, kafka: KafkaCluster) -> None:

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 
 from confluent_kafka import Producer
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from aioproducer.spark import offsets_behind_latest, recommended_conf
 from tests.spark.option_sets import SETS, options_of
 
+ATTEMPTS = 10
 PARTS = {"minPartitions", "maxRecordsPerPartition"}
 FORMATS = ("kafka", "aioproducer")
 COLUMNS = ("topic", "partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
@@ -24,7 +27,7 @@ COLUMNS = ("topic", "partition", "offset", "key", "value", "timestamp", "timesta
 
 def session(jars: str) -> SparkSession:
     settings = {**recommended_conf(), "spark.jars": jars, "spark.ui.enabled": "false", "spark.driver.memory": "1g"}
-    settings["spark.sql.shuffle.partitions"] = "2"
+    settings |= {"spark.sql.shuffle.partitions": "2", "spark.python.authenticate.socketTimeout": "120s"}
     made = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made
@@ -52,12 +55,26 @@ def stream_of(frame: DataFrame, form: str, checkpoint: str) -> dict[str, object]
     """Return what a query reads that goes on from a checkpoint."""
     rows: list[str] = []
     writer = frame.writeStream.foreachBatch(lambda found, _: rows.extend(rows_of(found)))
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    query = ended(writer)
     progress = [each.sources[0] for each in query.recentProgress]
     metrics = {"kafka": lambda source: source.metrics, "aioproducer": offsets_behind_latest}[form]
     lag = [metrics(source) for source in progress]
     return {"rows": sorted(rows), "schema": frame.schema.json(), "lag": lag}
+
+
+def ended(writer: DataStreamWriter) -> StreamingQuery:
+    """Run a query to its end; Spark gives the Python process of its source 10 s to start, too few on a busy machine."""
+    for _ in range(ATTEMPTS):
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+        else:
+            return query
+    raise TimeoutError("the Python process of the source does not start")
 
 
 def taken_over(spark: SparkSession, servers: str, topic: str) -> list[int]:

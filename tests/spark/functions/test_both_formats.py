@@ -51,11 +51,11 @@ def jars(kafka_thread: ThreadPoolExecutor) -> str:
 
 
 @pytest.fixture(scope="module")
-def outcomes(jars: str, kafka_431: KafkaCluster) -> Outcomes:
+def outcomes(jars: str, kafka_440: KafkaCluster) -> Outcomes:
     """Run all sets in one session of its own."""
-    fill(kafka_431.bootstrap_servers, TOPIC)
+    fill(kafka_440.bootstrap_servers, TOPIC)
     ran = subprocess.run(
-        [sys.executable, "-m", PROGRAM, kafka_431.bootstrap_servers, TOPIC, jars],
+        [sys.executable, "-m", PROGRAM, kafka_440.bootstrap_servers, TOPIC, jars],
         env=spark_environment(),
         capture_output=True,
         text=True,

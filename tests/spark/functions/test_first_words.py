@@ -10,10 +10,21 @@ from pyspark.sql import SparkSession
 from tests.spark.functions.conftest import Topics
 from tests.spark.functions.test_write import numbers, rate
 
+NO_TOPIC = "'nowhere' does not exist, or may not be described; create it with `aioproducer topic create nowhere "
+NO_TOPIC += "--partitions N`"
 WRONG: dict[str, tuple[dict[str, str], str, str]] = {
     "option": ({"topics": "t"}, "CAST(id AS STRING) AS value", "ConfigurationError: unknown option topics; did you"),
     "column": ({}, "id AS value", "ConfigurationError: column 'value' is bigint: it must be binary or string"),
-    "topic": ({"topic": "nowhere"}, "'v' AS value", "ConfigurationError: topic 'nowhere' does not exist"),
+    "topic": (
+        {"topic": "nowhere"},
+        "'v' AS value",
+        f"ConfigurationError: topic {NO_TOPIC}, or by the option createTopic=N:REPLICAS",
+    ),
+    "topic of the decision": (
+        {"exactlyOnce": "true", "sinkId": "s", "decisionTopic": "nowhere"},
+        "'v' AS value",
+        f"ConfigurationError: decisionTopic {NO_TOPIC}",
+    ),
     "sink": (
         {"topic": "nowhere", "exactlyOnce": "true", "sinkId": "s"},
         "'v' AS value",

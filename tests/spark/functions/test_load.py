@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from aioproducer.spark._load_spark import default_conf, in_one_line
+from aioproducer.testing import ClusterSecurity, FakeCluster
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
 from tests.cli.commands import PROGRAM
 from tests.spark.functions.conftest import ROOT, Topics
+from tests.spark.functions.test_tokens import PROVIDER
 
 ROWS = 2_000
 PATIENCE_S = 200.0
@@ -31,7 +33,7 @@ def orders(tmp_path: Path) -> Path:
     return file
 
 
-def started(orders: Path, topics: Topics, *arguments: str, path: Path = ROOT) -> subprocess.Popen[str]:
+def started(orders: Path, topics: Topics, *arguments: str, path: object = ROOT) -> subprocess.Popen[str]:
     """Start the command; its errors are in a pipe."""
     environment = {**os.environ, "PYTHONPATH": str(path), "PYSPARK_PYTHON": sys.executable, "NO_COLOR": "1"}
     load = ["load", str(orders), "--topic", topics.own, "-b", topics.servers, "--master", "local[2,4]", *arguments]
@@ -86,6 +88,22 @@ def test_load_runs_from_an_editable_install(orders: Path, embedded_topics: Topic
         (line,) = lines(process)
 
     assert line.startswith(f"aioproducer: 2,000 records delivered to {topic} in ")
+
+
+def test_load_authenticates_with_a_named_provider(orders: Path, tmp_path: Path) -> None:
+    """The driver and the tasks import it."""
+    (tmp_path / "tokens_of_load.py").write_text(PROVIDER, "utf-8")
+    config = tmp_path / "client.properties"
+    with FakeCluster.in_thread(1, topics={"t": 1}, security=ClusterSecurity()) as cluster:
+        secured = cluster.client_options("SASL_SSL", "OAUTHBEARER")
+        config.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in secured.items()), "utf-8")
+        topics = Topics(str(secured["bootstrap_servers"]), "t")
+        given = ("--config", str(config), "--token-provider", "tokens_of_load:Tokens user=alice", "--exactly-once")
+        with started(orders, topics, *given, "--sink", "s", path=f"{ROOT}{os.pathsep}{tmp_path}") as process:
+            (line,) = lines(process)
+        assert process.returncode == 0
+        assert line.startswith("aioproducer: 2,000 records committed to t in ")
+        assert cluster.end_offset("t", 0) > ROWS
 
 
 NOT_FOUND = """An error occurred while calling o61.save.

@@ -26,20 +26,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._accumulator.buffer_pool import Account
-from aioproducer._accumulator.record_batch_header import (
-    HEADER_SIZE,
-    NO_IDENTITY,
-    NO_TIMES,
-    BatchIdentity,
-    BatchTimes,
-    encode_header,
-)
+from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, encode_header
+from aioproducer._native.append import OpenPartition, RecordBatchBuilder
 from aioproducer.errors import KafkaError, Outcome
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import PartitionIdentity
-    from aioproducer._native.append import OpenPartition, RecordBatchBuilder
     from aioproducer._native.delivery import BatchResult, Delivery
+    from aioproducer._native.measures import RecordSizes
     from aioproducer._native.memory import Chunk
     from aioproducer._network.node_connection import NodeConnection
     from aioproducer._protocol.compression import CompressionType
@@ -102,18 +96,18 @@ class BatchOptions:
         """It is ready to be sent then."""
 
 
-class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
-    """One batch. Its records are in `chunk`, its deliveries in `result`."""
+class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
+    """One batch, from its first record to its end. Its records are in `chunk`, its deliveries in `result`.
+
+    The native append knows it as a `RecordBatchBuilder`, and keeps chunk, size, count and times of the records there.
+    """
 
     __slots__ = (
         "attempts",
         "attempts_before",
-        "builder",
         "called_at",
-        "chunk",
         "compression",
         "connection",
-        "count",
         "detached",
         "first_deadline",
         "generation",
@@ -129,50 +123,47 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         "not_before",
         "options",
         "order",
+        "partition",
         "put_off",
-        "queue",
         "record_deadlines",
-        "result",
         "sent_at",
-        "size",
         "start",
         "state",
-        "times",
-        "uncompressed",
+        "uncompressed_size",
     )
 
-    def __init__(  # noqa: PLR0915  # one line per fact
+    def __init__(  # noqa: PLR0913, PLR0915  # one line per fact
         self,
-        queue: PartitionQueue,
+        partition: Partition,
         result: BatchResult,
         chunk: Chunk,
         *,
         options: BatchOptions,
         order: int,
         called_at: float,
+        limit: int = 0,
+        sizes: RecordSizes | None = None,
     ) -> None:
         """Begin a batch.
 
         Args:
             chunk: holds its records; given back to the pool when the batch is over.
+            limit: bytes that its records may take; the first may exceed it.
+            sizes: counts the records; None for a batch that is not filled by appends.
             order: its place among the partition's batches, also across retries; sequences wrap, this does not.
                 Spaced by `ORDER_STEP`, so that parts of a split batch find room between.
             called_at: monotonic seconds of the call that brought its oldest record.
         """
-        self.queue = queue
-        self.result = result
-        self.chunk = chunk
+        super().__init__(chunk, result, limit, sizes)
+        self.partition = partition
         self.options = options
         self.order = order
         self.called_at = called_at
         self.generation = 0
         self.state = BatchState.OPEN
-        self.count = 0
         self.start = 0
-        self.size = 0
-        self.uncompressed = 0
-        self.times = NO_TIMES
         self.compression = 0
+        self.uncompressed_size = 0  # of its records, if they are compressed
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
         self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
@@ -193,30 +184,22 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
         self.record_deadlines: list[tuple[RecordDeadline, Delivery]] = []  # of records with one of their own
         self.first_deadline = inf  # monotonic seconds; of those
         self.detached: frozenset[int] = frozenset()  # records that have failed on their own, and go on in the batch
-        self.builder: RecordBatchBuilder | None = None  # while it is open
 
     # Filling
 
-    def close(self) -> None:
-        builder = self.builder
-        assert builder is not None, "a batch is closed once"
-        self.builder = None
-        self.chunk = builder.chunk
-        self.count = builder.count
-        self.size = self.uncompressed = builder.size
-        self.times = BatchTimes(builder.base_timestamp, builder.max_timestamp)
-        self.move_to(BatchState.QUEUED)
-
-    def hold(self, start: int, size: int, *, count: int, times: BatchTimes) -> None:
+    def hold(self, start: int, size: int, *, count: int, base_timestamp: int, max_timestamp: int) -> None:
         """Take over `size` bytes of records that stand at `start` in the chunk: the part of a split batch."""
         self.start = start
-        self.size = self.uncompressed = size
+        self.size = size
         self.count = count
-        self.times = times
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
         self.move_to(BatchState.QUEUED)
 
     def replace_records(self, chunk: Chunk, size: int, compression: int) -> None:
-        """Hold the same records in another form: `compression` is Kafka's number of the codec."""
+        """Hold the same records in another form: `compression` is Kafka's number of the codec, 0 if unpacked."""
+        if compression:
+            self.uncompressed_size = self.size
         self.chunk = chunk
         self.start = 0
         self.size = size
@@ -224,7 +207,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
 
     # Deadlines of single records
 
-    def limit(self, delivery: Delivery, deadline: RecordDeadline) -> None:
+    def set_deadline(self, delivery: Delivery, deadline: RecordDeadline) -> None:
         """Let a record end earlier than the batch."""
         self.record_deadlines.append((deadline, delivery))
         self.first_deadline = min(self.first_deadline, deadline.at)
@@ -266,7 +249,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
     @property
     def uncompressed_wire_size(self) -> int:
         """The `wire_size` that it would have, or had, without compression."""
-        return HEADER_SIZE + self.uncompressed
+        return HEADER_SIZE + (self.uncompressed_size if self.compression else self.size)
 
     def records(self) -> memoryview:
         """The records section; valid until the chunk is given back."""
@@ -275,7 +258,12 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
     def header(self, records: memoryview) -> bytes:
         """The 61-byte header under the present identity; `records` are its own."""
         return encode_header(
-            records, self.count, times=self.times, identity=self.identity, compression=self.compression
+            records,
+            self.count,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            identity=self.identity,
+            compression=self.compression,
         )
 
     def unstamp(self) -> None:
@@ -290,7 +278,7 @@ class ProducerBatch:  # noqa: PLR0904  # the whole state of a batch
 
     def __repr__(self) -> str:
         return (
-            f"<ProducerBatch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
+            f"<Batch {self.result.topic_partition} order={self.order} {self.state.value} records={self.count} "
             f"attempts={self.attempts} identity={tuple(self.identity[:3])} maybe_written={self.maybe_written}>"
         )
 
@@ -311,7 +299,7 @@ class Node:
 
     def __init__(self, node_id: int) -> None:
         self.id = node_id
-        self.ready: OrderedDict[PartitionQueue, None] = OrderedDict()  # in the order in which they will be drained
+        self.ready: OrderedDict[Partition, None] = OrderedDict()  # in the order in which they will be drained
         self.reserve = Account()
         self.wait: Timer | None = None  # of ready partitions that could not be drained; also when it has fired
 
@@ -319,8 +307,13 @@ class Node:
         return f"<Node {self.id} ready={len(self.ready)}>"
 
 
-class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
-    """Open batch, queued batches and batches on the wire of one partition."""
+class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partition
+    """One partition that records are sent to: open batch, queued batches, batches on the wire, identity and leader.
+
+    The native append knows it as an `OpenPartition`: its number, its open batch, and how many records wait for it.
+    """
+
+    open_batch: Batch | None
 
     __slots__ = (
         "expiry_timer",
@@ -331,24 +324,21 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         "max_in_flight",
         "next_order",
         "on_wire",
-        "open_batch",
         "open_timer",
         "parts",
         "queued",
-        "slot",
         "topic_partition",
     )
 
     def __init__(self, topic_partition: TopicPartition, identity: PartitionIdentity, *, max_in_flight: int) -> None:
         """Start empty and without a leader; `max_in_flight` is 1 without idempotence, else at most 5."""
+        super().__init__(topic_partition.partition)
         self.topic_partition = topic_partition
         self.identity = identity
         self.max_in_flight = max_in_flight
         self.leader: Node | None = None
-        self.slot: OpenPartition
-        self.open_batch: ProducerBatch | None = None
-        self.queued: deque[ProducerBatch] = deque()
-        self.on_wire: list[ProducerBatch] = []
+        self.queued: deque[Batch] = deque()
+        self.on_wire: list[Batch] = []
         self.parts = 0  # unfinished parts of split batches that keep their sequences
         self.next_order = 0
         self.is_offered = False
@@ -358,7 +348,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
 
     # Choosing
 
-    def next_to_send(self, connection: int, now: float) -> ProducerBatch | None:
+    def next_to_send(self, connection: int, now: float) -> Batch | None:
         """Return the batch to send now on `connection`; None if it waits: the partition is offered again then."""
         batch = self.first_sendable()
         if batch is None or batch.not_before > now:
@@ -369,7 +359,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
             return None
         return batch
 
-    def first_sendable(self) -> ProducerBatch | None:
+    def first_sendable(self) -> Batch | None:
         """Return the next batch in order, whether or not the wire has room for it."""
         if self.identity.is_changing:
             stamped = next((batch for batch in self.queued if batch.is_stamped), None)
@@ -390,16 +380,15 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
 
     # Moving batches
 
-    def take_open(self) -> ProducerBatch | None:
+    def take_open(self) -> Batch | None:
         batch, self.open_batch = self.open_batch, None
         if batch is None:
             return None
-        self.slot.builder = None
-        batch.close()
+        batch.move_to(BatchState.QUEUED)
         self.queued.append(batch)
         return batch
 
-    def put_on_wire(self, batch: ProducerBatch, connection: int) -> None:
+    def put_on_wire(self, batch: Batch, connection: int) -> None:
         """Move a queued batch to the wire, giving it a sequence if it has none."""
         if self.queued[0] is batch:
             self.queued.popleft()
@@ -412,11 +401,11 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         batch.connection = connection
         self.on_wire.append(batch)
 
-    def put_back(self, batch: ProducerBatch) -> None:
+    def put_back(self, batch: Batch) -> None:
         batch.move_to(BatchState.QUEUED)
         self.insert(batch)
 
-    def insert(self, batch: ProducerBatch) -> None:
+    def insert(self, batch: Batch) -> None:
         if not self.queued or batch.order < self.queued[0].order:
             self.queued.appendleft(batch)
         else:
@@ -424,11 +413,11 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
 
     # Order and identity
 
-    def is_first_unresolved(self, batch: ProducerBatch) -> bool:
+    def is_first_unresolved(self, batch: Batch) -> bool:
         earlier = (other for other in (*self.on_wire, *self.queued) if other.order < batch.order)
         return not any(other.is_unresolved or other.is_stamped for other in earlier)
 
-    def restamp_if_resolved(self) -> list[ProducerBatch]:
+    def restamp_if_resolved(self) -> list[Batch]:
         """Take a pending epoch if no batch is unresolved; return the batches overtaken by an acknowledged one."""
         if not self.identity.may_change:
             return []
@@ -443,7 +432,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
         self.identity.finish_change()
         return overtaken
 
-    def pending(self) -> list[ProducerBatch]:
+    def pending(self) -> list[Batch]:
         """Return the batches whose callers still wait."""
         batches = [batch for batch in (*self.on_wire, *self.queued) if not batch.is_abandoned]
         return batches if self.open_batch is None else [*batches, self.open_batch]
@@ -472,7 +461,7 @@ class PartitionQueue:  # noqa: PLR0904  # the whole state of a partition
 
     def __repr__(self) -> str:
         return (
-            f"<PartitionQueue {self.topic_partition.topic}-{self.topic_partition.partition} leader={self.leader!r} "
+            f"<Partition {self.topic_partition.topic}-{self.number} leader={self.leader!r} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"
         )
 
@@ -487,54 +476,54 @@ class DeliveryDeadlines:
 
     def __init__(self, timers: TimerHeap) -> None:
         self._timers = timers
-        self.due: list[PartitionQueue] = []  # partitions whose timers have fired; taken by `take_due`
+        self.due: list[Partition] = []  # partitions whose timers have fired; taken by `take_due`
 
-    def watch(self, batch: ProducerBatch) -> None:
-        self._watch(batch.queue, self._due_at(batch))
+    def watch(self, batch: Batch) -> None:
+        self._watch(batch.partition, self._due_at(batch))
 
-    def limit(self, batch: ProducerBatch, delivery: Delivery, deadline: RecordDeadline) -> None:
+    def set_deadline(self, batch: Batch, delivery: Delivery, deadline: RecordDeadline) -> None:
         """End one record of a batch at a deadline of its own."""
-        batch.limit(delivery, deadline._replace(at=ceil(deadline.at / GRAIN_S) * GRAIN_S))
+        batch.set_deadline(delivery, deadline._replace(at=ceil(deadline.at / GRAIN_S) * GRAIN_S))
         self.watch(batch)
 
-    def watch_again(self, queue: PartitionQueue) -> None:
+    def watch_again(self, partition: Partition) -> None:
         """Set the next timer of a partition whose timer fired and whose overdue batches have ended."""
-        due_at = min(map(self._due_at, queue.pending()), default=None)
+        due_at = min(map(self._due_at, partition.pending()), default=None)
         if due_at is not None:
-            self._watch(queue, due_at)
+            self._watch(partition, due_at)
 
-    def take_due(self, at_most: int) -> list[PartitionQueue]:
+    def take_due(self, at_most: int) -> list[Partition]:
         """Take partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
         due, self.due = self.due[:at_most], self.due[at_most:]
         return due
 
-    def is_over(self, batch: ProducerBatch, now: float) -> bool:
+    def is_over(self, batch: Batch, now: float) -> bool:
         return batch.called_at + batch.options.delivery_timeout_s <= now
 
-    def overdue(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+    def overdue(self, partition: Partition, now: float) -> list[Batch]:
         """The batches of a partition whose callers must be told now; its open batch must be closed before."""
-        return [batch for batch in queue.pending() if self.is_over(batch, now)]
+        return [batch for batch in partition.pending() if self.is_over(batch, now)]
 
-    def with_due_records(self, queue: PartitionQueue, now: float) -> list[ProducerBatch]:
+    def with_due_records(self, partition: Partition, now: float) -> list[Batch]:
         """The other batches that have records whose own deadlines are over."""
-        return [batch for batch in queue.pending() if batch.first_deadline <= now and not is_being_read(batch)]
+        return [batch for batch in partition.pending() if batch.first_deadline <= now and not is_being_read(batch)]
 
-    def _due_at(self, batch: ProducerBatch) -> float:
+    def _due_at(self, batch: Batch) -> float:
         due_at = batch.called_at + batch.options.delivery_timeout_s
         return due_at if is_being_read(batch) else min(due_at, batch.first_deadline)
 
-    def _watch(self, queue: PartitionQueue, when: float) -> None:
-        if queue.expiry_timer is not None:
-            if queue.expiry_timer.when <= when:
+    def _watch(self, partition: Partition, when: float) -> None:
+        if partition.expiry_timer is not None:
+            if partition.expiry_timer.when <= when:
                 return
-            queue.expiry_timer.cancel()
-        queue.expiry_timer = self._timers.schedule(when, partial(self._fall_due, queue))
+            partition.expiry_timer.cancel()
+        partition.expiry_timer = self._timers.schedule(when, partial(self._fall_due, partition))
 
-    def _fall_due(self, queue: PartitionQueue, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        queue.expiry_timer = None
-        self.due.append(queue)
+    def _fall_due(self, partition: Partition, now: float) -> None:  # noqa: ARG002  # a timer's callback
+        partition.expiry_timer = None
+        self.due.append(partition)
 
 
-def is_being_read(batch: ProducerBatch) -> bool:
+def is_being_read(batch: Batch) -> bool:
     """Whether a thread may be compressing the batch: its records end right afterwards."""
     return batch.state is BatchState.SEALING

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.partition_queue import (
+from aioproducer._accumulator.partition import (
     TRANSITIONS,
+    Batch,
     BatchOptions,
     BatchState,
-    PartitionQueue,
-    ProducerBatch,
+    Partition,
 )
 from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
-from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, BatchTimes
+from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
 from aioproducer._protocol.compression import CompressionType
@@ -26,24 +26,24 @@ from tests.reference.record_batch import Record, decode_batch, encode_records
 
 def with_batches(
     count: int, *, idempotent: bool = True, max_in_flight: int = 5
-) -> tuple[CoreParts, PartitionQueue, list[ProducerBatch]]:
+) -> tuple[CoreParts, Partition, list[Batch]]:
     """A partition with closed batches of one record each."""
     core = CoreParts(idempotent=idempotent, max_in_flight=max_in_flight)
     for _ in range(count):
         core.send()
-        core.open_batches.close(core.queue())
-    return core, core.queue(), list(core.queue().queued)
+        core.open_batches.close(core.partition())
+    return core, core.partition(), list(core.partition().queued)
 
 
-def send_next(core: CoreParts, connection: int = 1) -> ProducerBatch | None:
+def send_next(core: CoreParts, connection: int = 1) -> Batch | None:
     """Put the next batch on the wire, if there is one."""
-    batch = core.queue().next_to_send(connection, core.now)
+    batch = core.partition().next_to_send(connection, core.now)
     if batch is not None:
-        core.queue().put_on_wire(batch, connection)
+        core.partition().put_on_wire(batch, connection)
     return batch
 
 
-def send_all(core: CoreParts, connection: int = 1) -> list[ProducerBatch]:
+def send_all(core: CoreParts, connection: int = 1) -> list[Batch]:
     sent = []
     while (batch := send_next(core, connection)) is not None:
         sent.append(batch)
@@ -88,10 +88,10 @@ def test_one_batch_is_sent_without_idempotence() -> None:
 
 @pytest.mark.parametrize("trouble", ["error", "hours of silence", "another leader"])
 def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
-    core, queue, _ = with_batches(4)
+    core, partition, _ = with_batches(4)
     confirm(core)
     if trouble == "error":
-        queue.identity.require_confirmation()
+        partition.identity.require_confirmation()
     elif trouble == "another leader":
         core.lead((2,), epoch=1)
     else:
@@ -101,9 +101,9 @@ def test_one_batch_is_sent_again_after_trouble(trouble: str) -> None:
 
 
 def test_one_batch_is_sent_while_parts_of_a_split_one_exist() -> None:
-    core, queue, _ = with_batches(4)
+    core, partition, _ = with_batches(4)
     confirm(core)
-    queue.parts = 2
+    partition.parts = 2
 
     assert len(send_all(core)) == 1
 
@@ -144,33 +144,33 @@ def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
 
 
 def test_retry_waits_for_its_backoff_and_blocks_later_batches() -> None:
-    core, queue, batches = with_batches(2)
+    core, partition, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0], pause_s=0.1)
 
-    assert queue.next_to_send(1, core.now) is None
-    assert queue.first_sendable() is batches[0]
+    assert partition.next_to_send(1, core.now) is None
+    assert partition.first_sendable() is batches[0]
     core.now += 0.1
     assert send_next(core) is batches[0]
 
 
 @given(st.permutations(range(5)))
 def test_retries_stand_in_their_old_order_however_they_come_back(order: list[int]) -> None:
-    core, queue, batches = with_batches(8)
+    core, partition, batches = with_batches(8)
     confirm(core)
     sent = send_all(core)
 
     for index in order:
         core.refuse(sent[index], maybe_written=True)
 
-    assert list(queue.queued) == batches[1:]
+    assert list(partition.queued) == batches[1:]
 
 
 def test_batch_under_compression_blocks_later_ones() -> None:
-    core, queue, batches = with_batches(2)
+    core, partition, batches = with_batches(2)
     batches[0].move_to(BatchState.SEALING)
 
-    assert (queue.first_sendable(), send_next(core)) == (None, None)
+    assert (partition.first_sendable(), send_next(core)) == (None, None)
 
 
 # The open batch
@@ -179,36 +179,36 @@ def test_batch_under_compression_blocks_later_ones() -> None:
 def test_open_batch_is_sent_once_ready_and_first() -> None:
     core = CoreParts()
     core.send()
-    queue = core.queue()
-    assert queue.first_sendable() is None
+    partition = core.partition()
+    assert partition.first_sendable() is None
 
     core.pass_time(0.005)
 
-    assert queue.first_sendable() is queue.open_batch
+    assert partition.first_sendable() is partition.open_batch
 
 
 def test_closing_without_an_open_batch_does_nothing() -> None:
     core = CoreParts()
 
-    assert core.queue().take_open() is None
-    assert core.queue().is_empty
+    assert core.partition().take_open() is None
+    assert core.partition().is_empty
 
 
 def test_removed_batch_is_not_sent() -> None:
-    core, queue, batches = with_batches(2)
+    core, partition, batches = with_batches(2)
 
-    queue.queued.remove(batches[0])
+    partition.queued.remove(batches[0])
 
     assert send_all(core) == batches[1:]
 
 
 def test_open_batch_waits_for_a_producer_id() -> None:
-    core, queue, batches = with_batches(1)
+    core, partition, batches = with_batches(1)
     core.identity.discard(7)
 
-    assert queue.first_sendable() is None
+    assert partition.first_sendable() is None
     core.identity.assign(8, 0)
-    assert queue.first_sendable() is batches[0]
+    assert partition.first_sendable() is batches[0]
 
 
 # A changing epoch
@@ -216,12 +216,12 @@ def test_open_batch_waits_for_a_producer_id() -> None:
 
 def test_changing_partition_sends_only_ambiguous_batches() -> None:
     """Ambiguous batches keep their old identity; unsent ones wait for the new one."""
-    core, queue, batches = with_batches(4)
+    core, partition, batches = with_batches(4)
     confirm(core)
     for batch in send_all(core):
         core.refuse(batch, maybe_written=batch is not batches[1])
-    queue.identity.begin_change()
-    queue.restamp_if_resolved()
+    partition.identity.begin_change()
+    partition.restamp_if_resolved()
 
     assert send_all(core) == [batches[2]]
     core.acknowledge(batches[2])
@@ -229,13 +229,13 @@ def test_changing_partition_sends_only_ambiguous_batches() -> None:
 
 
 def test_unwritten_batches_are_stamped_again_in_order() -> None:
-    core, queue, batches = with_batches(4)
+    core, partition, batches = with_batches(4)
     confirm(core)
     for batch in send_all(core):
         core.refuse(batch)
-    queue.identity.begin_change()
+    partition.identity.begin_change()
 
-    assert queue.restamp_if_resolved() == []
+    assert partition.restamp_if_resolved() == []
     confirm(core)
     send_all(core)
 
@@ -243,87 +243,87 @@ def test_unwritten_batches_are_stamped_again_in_order() -> None:
 
 
 def test_new_epoch_waits_for_batches_in_flight() -> None:
-    core, queue, batches = with_batches(3)
+    core, partition, batches = with_batches(3)
     confirm(core)
     send_all(core)
     core.refuse(batches[1])
-    queue.identity.begin_change()
+    partition.identity.begin_change()
 
-    queue.restamp_if_resolved()
-    assert (queue.identity.is_changing, queue.first_sendable()) == (True, None)
+    partition.restamp_if_resolved()
+    assert (partition.identity.is_changing, partition.first_sendable()) == (True, None)
     core.refuse(batches[2])
-    queue.restamp_if_resolved()
+    partition.restamp_if_resolved()
 
-    assert (queue.identity.epoch, queue.first_sendable()) == (1, batches[1])
+    assert (partition.identity.epoch, partition.first_sendable()) == (1, batches[1])
 
 
 def test_batch_whose_successor_was_acknowledged_is_overtaken() -> None:
     """Sent again under a new identity the batch would be behind its successor in the log."""
-    core, queue, batches = with_batches(4)
+    core, partition, batches = with_batches(4)
     confirm(core)
     send_all(core)
     core.acknowledge(batches[2])
     core.refuse(batches[1])
     core.refuse(batches[3])
-    queue.identity.begin_change()
+    partition.identity.begin_change()
 
-    assert queue.restamp_if_resolved() == [batches[1]]
-    assert list(queue.queued) == [batches[3]]
+    assert partition.restamp_if_resolved() == [batches[1]]
+    assert list(partition.queued) == [batches[3]]
 
 
 def test_partition_that_changes_nothing_restamps_nothing() -> None:
-    core, queue, batches = with_batches(1)
+    core, partition, batches = with_batches(1)
     send_next(core)
     core.refuse(batches[0])
 
-    assert queue.restamp_if_resolved() == []
+    assert partition.restamp_if_resolved() == []
     assert batches[0].is_stamped
 
 
 @pytest.mark.parametrize("where", ["on the wire", "queued again"])
 def test_batch_is_not_first_unresolved_behind_a_stamped_one(where: str) -> None:
-    core, queue, batches = with_batches(4)
+    core, partition, batches = with_batches(4)
     confirm(core)
     send_all(core)
     if where == "queued again":
         core.refuse(batches[1])
 
-    assert [queue.is_first_unresolved(batch) for batch in batches[1:]] == [True, False, False]
+    assert [partition.is_first_unresolved(batch) for batch in batches[1:]] == [True, False, False]
 
 
 # What it knows of itself
 
 
 def test_pending_batches_are_those_whose_callers_wait() -> None:
-    core, queue, batches = with_batches(2)
-    assert queue.pending() == batches
+    core, partition, batches = with_batches(2)
+    assert partition.pending() == batches
     core.send()
-    assert queue.pending() == [*batches, queue.open_batch]
+    assert partition.pending() == [*batches, partition.open_batch]
 
     send_next(core)
     batches[0].is_abandoned = True
 
-    assert queue.pending() == [batches[1], queue.open_batch]
+    assert partition.pending() == [batches[1], partition.open_batch]
 
 
 def test_partition_is_held_up_from_its_first_failure_on() -> None:
     """A batch on its first attempt is about to return its memory."""
-    core, queue, batches = with_batches(1)
+    core, partition, batches = with_batches(1)
     send_next(core)
-    assert (queue.is_stalled, queue.is_moving) == (False, True)
+    assert (partition.is_stalled, partition.is_moving) == (False, True)
 
     core.refuse(batches[0])
     send_next(core)
 
-    assert (queue.is_stalled, queue.is_moving) == (True, False)
+    assert (partition.is_stalled, partition.is_moving) == (True, False)
 
 
 def test_backlog_counts_queued_and_open_batches() -> None:
-    core, queue, _ = with_batches(3)
+    core, partition, _ = with_batches(3)
     send_next(core)
     core.send()
 
-    assert (queue.backlog, queue.is_empty) == (3, False)
+    assert (partition.backlog, partition.is_empty) == (3, False)
 
 
 class StrictBroker:
@@ -331,7 +331,7 @@ class StrictBroker:
 
     def __init__(self) -> None:
         self.core = CoreParts()
-        self.queue = self.core.queue()
+        self.queue = self.core.partition()
         self.connection = 1
         self.expected = (0, 0)
         self.log: list[int] = []
@@ -348,7 +348,7 @@ class StrictBroker:
             self._end(self.queue.on_wire[0], action)
         assert self.queue.restamp_if_resolved() == []
 
-    def _end(self, batch: ProducerBatch, action: str) -> None:
+    def _end(self, batch: Batch, action: str) -> None:
         is_next = sequences([batch])[0] in {self.expected, (self.expected[0] + 1, 0)}
         if action == "ack" and is_next:
             self.log.append(batch.order)
@@ -375,24 +375,24 @@ def test_log_has_batches_in_order_for_any_answers(actions: list[str]) -> None:
 
 
 def test_part_under_compression_waits_for_an_epoch_change() -> None:
-    core, queue, batches = with_batches(2)
+    core, partition, batches = with_batches(2)
     send_next(core)
     core.refuse(batches[0])
-    queue.identity.begin_change()
-    assert queue.first_sendable() is batches[0]
+    partition.identity.begin_change()
+    assert partition.first_sendable() is batches[0]
 
     batches[0].move_to(BatchState.SEALING)
 
-    assert queue.first_sendable() is None
+    assert partition.first_sendable() is None
 
 
 def test_partition_led_by_node_0_is_moving() -> None:
     """The partition is about to return memory: a record that waits for that memory gets a large batch."""
     core = CoreParts(leaders=(0,))
     core.send()
-    core.open_batches.close(core.queue())
+    core.open_batches.close(core.partition())
 
-    assert core.queue().is_moving
+    assert core.partition().is_moving
 
 
 # Batches
@@ -407,17 +407,17 @@ SHORTEST_WAY = {
 }
 
 
-def batch_in(state: BatchState) -> ProducerBatch:
+def batch_in(state: BatchState) -> Batch:
     place = TopicPartition("t", 0)
-    queue = PartitionQueue(place, IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
+    partition = Partition(place, IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
     result = BatchResult(None, place)  # type: ignore[arg-type]  # it is never awaited
-    batch = ProducerBatch(queue, result, Chunk(1024), options=OPTIONS, order=0, called_at=0.0)
+    batch = Batch(partition, result, Chunk(1024), options=OPTIONS, order=0, called_at=0.0)
     for step in SHORTEST_WAY[state]:
         batch.move_to(step)
     return batch
 
 
-def on_wire(core: CoreParts, *values: bytes) -> ProducerBatch:
+def on_wire(core: CoreParts, *values: bytes) -> Batch:
     for value in values:
         core.send(value)
     core.flush()
@@ -512,15 +512,7 @@ def test_batch_can_hold_its_records_anywhere_in_a_chunk() -> None:
     batch = batch_in(BatchState.OPEN)
     batch.chunk.fill(bytes(100) + section)
 
-    batch.hold(100, len(section), count=1, times=BatchTimes(5, 5))
+    batch.hold(100, len(section), count=1, base_timestamp=5, max_timestamp=5)
 
     assert bytes(batch.records()) == section
     assert decode_batch(batch.header(batch.records()) + bytes(batch.records())).records == (Record(None, b"v", 5),)
-
-
-def test_batch_takes_records_until_it_is_closed_once() -> None:
-    core = CoreParts()
-    batch = on_wire(core, b"v")
-
-    with pytest.raises(AssertionError, match="closed once"):
-        batch.close()

@@ -1,0 +1,259 @@
+"""`aioproducer outbox`: the tables of an outbox, its relay, and its parked rows."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, Literal, TypeAlias, cast
+
+import anyio
+import typer
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from aioproducer.cli.answering import Json, columns, say, say_json
+from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, file_properties, required_text
+from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, tell
+from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigurationError, KafkaError
+from aioproducer.outbox import Outbox, Relay
+from aioproducer.outbox._operations import Operations
+
+REPORT_S: Final = 1.0
+
+Url: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        help="Of the database, with an asynchronous driver: postgresql+asyncpg://user@host/name, "
+        "sqlite+aiosqlite:///file.db.",
+        envvar="AIOPRODUCER_OUTBOX_URL",
+        show_default=False,
+    ),
+]
+TableName: TypeAlias = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the outbox's table.")]
+Schema: TypeAlias = Annotated[
+    str | None, typer.Option("--schema", metavar="NAME", help="Schema of the tables.", show_default=False)
+]
+Ids: TypeAlias = Annotated[
+    list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of rows; none is all.", show_default=False)
+]
+OfBatch: TypeAlias = Annotated[
+    bool, typer.Option("--batch", help="The batch of which Kafka does not say whether it was committed.")
+]
+
+outbox: typer.Typer = typer.Typer(
+    help="Send the rows of an outbox in a database, and look after those that are refused.", no_args_is_help=True
+)
+
+
+@outbox.command("create")
+def create(url: Url, table: TableName = "kafka_outbox", schema: Schema = None) -> None:
+    """Create the tables of an outbox; those that exist stay as they are.
+
+    Exit code 0: they exist. 1: the database refused. 2: invalid usage.
+    """
+
+    async def run(made: Outbox, engine: AsyncEngine) -> None:
+        await made.create(engine)
+        say([f"outbox {made.name} exists"])
+
+    _with_database(url, table, schema, run=run)
+
+
+@outbox.command("relay")
+def relay(
+    url: Url,
+    bootstrap_server: BootstrapServer = None,
+    config: ConfigFile = None,
+    table: TableName = "kafka_outbox",
+    schema: Schema = None,
+    on_refused: Annotated[
+        str, typer.Option(metavar="stop|park|park-key", help="With a row that Kafka refuses for good.")
+    ] = "stop",
+    not_transactional: Annotated[
+        bool, typer.Option("--not-transactional", help="Send at least once, to a cluster without transactions.")
+    ] = False,
+    token_provider: TokenProviderName = None,
+) -> None:
+    """Send the rows of an outbox to Kafka until Ctrl-C, or stand by while another relay does.
+
+    Exit code 130: ended by a signal. 1: an error of the database that no repetition helps. 2: invalid usage.
+    """
+    policy = on_refused.replace("-", " ")
+    if policy not in {"stop", "park", "park key"}:
+        usage_error(f"--on-refused must be stop, park or park-key, not {on_refused!r}")
+    properties = file_properties(config, token_provider)
+    given = {"bootstrap.servers": properties.servers(bootstrap_server), **properties.all, **properties.provided}
+    try:
+        producer = ProducerConfig.from_kafka_properties(given)
+    except ConfigurationError as error:
+        usage_error(properties.located(error))
+
+    async def run(made: Outbox, engine: AsyncEngine) -> None:
+        chosen = cast("Literal['stop', 'park', 'park key']", policy)
+        running = made.relay(engine, producer, on_refused=chosen, transactional=not not_transactional)
+        await running.start()
+        try:
+            await _report(running)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await running.close()
+
+    _with_database(url, table, schema, run=run)
+    sys.exit(EXIT_INTERRUPTED)
+
+
+async def _report(running: Relay) -> None:
+    """Say what the relay does, where that changes, without an end."""
+    said = ""
+    while True:
+        explained = running.explain()
+        if explained.partition(":")[0] != said.partition(":")[0]:
+            tell(f"aioproducer: {explained}")
+        said = explained
+        await anyio.sleep(REPORT_S)
+
+
+@outbox.command("status")
+def status(url: Url, table: TableName = "kafka_outbox", schema: Schema = None, as_json: Json = False) -> None:
+    """Show how many rows wait and are parked, the age of the oldest, and which relay works.
+
+    Exit code 0: shown, and nothing is wrong. 1: nothing is sent, or the database refused. 2: invalid usage.
+    """
+    trouble: list[str] = []
+
+    async def run(made: Outbox, engine: AsyncEngine) -> None:
+        found = await Operations(made, engine).status()
+        if as_json:
+            say_json([found._asdict()])
+        else:
+            say(f"{name.replace('_', ' '):<16}{_shown(value)}" for name, value in found._asdict().items())
+        trouble.extend([found.trouble] if found.trouble else [])
+
+    _with_database(url, table, schema, run=run)
+    if trouble:
+        sys.exit(EXIT_FAILED)
+
+
+@outbox.command("parked")
+def parked(url: Url, table: TableName = "kafka_outbox", schema: Schema = None, as_json: Json = False) -> None:
+    """Show the parked rows, each with its error.
+
+    Exit code 0: shown. 1: the database refused. 2: invalid usage.
+    """
+
+    async def run(made: Outbox, engine: AsyncEngine) -> None:
+        found = await Operations(made, engine).parked()
+        if as_json:
+            say_json(row._asdict() for row in found)
+        else:
+            rows = [(str(row.id), row.topic, row.key, row.parked_at, row.error) for row in found]
+            say(columns(("ID", "TOPIC", "KEY", "PARKED AT", "ERROR"), rows) if rows else ["no parked rows"])
+
+    _with_database(url, table, schema, run=run)
+
+
+@outbox.command("retry")
+def retry(
+    url: Url,
+    ids: Ids = None,
+    batch: OfBatch = False,
+    new_identity: Annotated[
+        bool,
+        typer.Option(
+            "--new-identity", help="Send as another outbox from now on: for a copy of a database, or a restored one."
+        ),
+    ] = False,
+    table: TableName = "kafka_outbox",
+    schema: Schema = None,
+) -> None:
+    """Let parked rows be sent, or a batch in doubt again.
+
+    Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
+    """
+    _refuse_both(ids, batch or new_identity)
+
+    async def run(made: Outbox, engine: AsyncEngine) -> None:
+        operations = Operations(made, engine)
+        if batch or new_identity:
+            rows = await operations.retry_batch(new_identity=new_identity)
+            say([f"{rows} rows of the last batch are sent again" + (", as another outbox" if new_identity else "")])
+        else:
+            _say_moved(await operations.retry(ids or []), "is sent again")
+
+    _with_database(url, table, schema, run=run)
+
+
+@outbox.command("skip")
+def skip(
+    url: Url,
+    ids: Ids = None,
+    batch: OfBatch = False,
+    table: TableName = "kafka_outbox",
+    schema: Schema = None,
+) -> None:
+    """Delete rows without sending them, parked or waiting, or a batch in doubt that Kafka has.
+
+    Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
+    """
+    _refuse_both(ids, batch)
+    if not ids and not batch:
+        usage_error("skip: give the ids of rows, or --batch")
+
+    async def run(made: Outbox, engine: AsyncEngine) -> None:
+        operations = Operations(made, engine)
+        if batch:
+            say([f"{await operations.skip_batch()} rows of the last batch were deleted"])
+        else:
+            _say_moved(await operations.skip(ids or []), "was deleted")
+
+    _with_database(url, table, schema, run=run)
+
+
+def _refuse_both(ids: list[int] | None, is_batch: bool) -> None:
+    if ids and is_batch:
+        usage_error("give ids of rows, or --batch or --new-identity, not both")
+
+
+def _say_moved(rows: int, what: str) -> None:
+    if not rows:
+        tell("aioproducer: there is no such row")
+        sys.exit(EXIT_FAILED)
+    say([f"{rows} row{'s' * (rows != 1)} {what.replace('is', 'are').replace('was', 'were') if rows != 1 else what}"])
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _with_database(
+    url: str, table: str, schema: str | None, *, run: Callable[[Outbox, AsyncEngine], Awaitable[None]]
+) -> None:
+    """Run with an outbox and its database; what cannot be had is a usage error."""
+    made, engine = _outbox_and_engine(url, table, schema)
+
+    async def main() -> None:
+        try:
+            await run(made, engine)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await engine.dispose()
+
+    try:
+        run_until_signal(main)
+    except KafkaError as error:
+        tell(f"aioproducer: {error}")
+        sys.exit(EXIT_FAILED)
+    except (DBAPIError, OSError) as error:
+        cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        tell(f"aioproducer: {cause}")
+        sys.exit(EXIT_FAILED)
+
+
+def _outbox_and_engine(url: str, table: str, schema: str | None) -> tuple[Outbox, AsyncEngine]:
+    try:
+        return Outbox(table, schema=schema), create_async_engine(required_text("URL", url))
+    except ConfigurationError as error:
+        usage_error(str(error))
+    except (SQLAlchemyError, ModuleNotFoundError, ValueError) as error:
+        usage_error(f"URL: {error}; it is like postgresql+asyncpg://user:password@host/name")

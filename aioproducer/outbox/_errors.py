@@ -1,0 +1,33 @@
+"""Errors of an outbox."""
+
+from __future__ import annotations
+
+from aioproducer.errors import KafkaError
+
+
+class OutboxError(KafkaError):
+    """Base class of the errors of an outbox; says what to do."""
+
+
+class OutboxTableError(OutboxError):
+    """A table of the outbox does not exist, has another shape, or its database cannot do what is needed."""
+
+
+class NotInTransactionError(OutboxError):
+    """The session or connection is closed, or commits each statement by itself: the row would be alone."""
+
+
+class InDoubtError(OutboxError):
+    """Kafka does not say any more whether a batch was committed: a person must look, then say it."""
+
+
+class ForeignPositionError(OutboxError):
+    """Kafka's position is not one of this database: it is a copy, or was restored from a backup."""
+
+
+class RefusedRowError(OutboxError):
+    """Kafka or this package refuses a row for good, and `on_refused` is "stop"."""
+
+
+class RelayFencedError(OutboxError):
+    """Another relay has taken the outbox over; internal to relays, which stand by then."""

@@ -1,0 +1,249 @@
+"""Kafka as a relay uses it: a producer whose transactions carry rows and the position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer._producer.producer import Producer
+from aioproducer._protocol.error_codes import ErrorCode
+from aioproducer.errors import (
+    BrokerError,
+    ConfigurationError,
+    InvalidPartitionError,
+    InvalidRecordError,
+    InvalidTopicError,
+    KafkaError,
+    MetadataTimeoutError,
+    RecordFilteredError,
+    RecordTooLargeError,
+    SerializationError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+)
+from aioproducer.outbox._protocol import Position, RowsRefusedError, StoredRow
+from aioproducer.outbox._record import decode_headers
+from aioproducer.records import OffsetAndMetadata, TopicPartition, check_partition, check_topic_name
+
+if TYPE_CHECKING:
+    from aioproducer._producer.bulk import BulkDelivery
+    from aioproducer._producer.send_methods import SendMethods
+    from aioproducer.config import ProducerConfig
+    from aioproducer.records import Headers
+
+ID_PREFIX: Final = "aioproducer.outbox."
+_OF_RECORDS: Final = (
+    RecordTooLargeError,
+    InvalidRecordError,
+    SerializationError,
+    InvalidPartitionError,
+    InvalidTopicError,
+    TopicAuthorizationError,
+    RecordFilteredError,
+)
+_OWN: Final = ("transactional_id", "key_serializer", "value_serializer")
+
+
+class _Part(NamedTuple):
+    """Rows of one topic that are sent by one call."""
+
+    topic: str
+    rows: Sequence[StoredRow]
+    headers: Sequence[Headers | None] | None
+
+
+class ProducerLog:
+    """A producer, made at each `open`.
+
+    Args:
+        config: of the user's.
+        prefix: of the transactional id and the group, before the identity of the outbox.
+        is_exact: whether it has transactions.
+
+    Raises:
+        ConfigurationError: an option that is the relay's.
+    """
+
+    def __init__(self, config: ProducerConfig, *, prefix: str, is_exact: bool) -> None:
+        for name in _OWN:
+            if getattr(config, name) is not None:
+                raise ConfigurationError(
+                    f"{name} is not for a relay: rows are bytes, and have an id of their own", option=name
+                )
+        self._config = config
+        self._prefix = prefix
+        self._is_exact = is_exact
+        self._group = ""
+        self.producer: Producer | None = None
+
+    async def open(self, identity: str) -> None:
+        """Take the transactional id: from now on no older relay commits."""
+        await self.close()
+        self._group = f"{self._prefix}{identity}"
+        config = self._config.replace(transactional_id=self._group) if self._is_exact else self._config
+        self.producer = producer = Producer(config)
+        try:
+            await producer.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Drop the producer, with a transaction that may be open: the next `open` ends it."""
+        producer, self.producer = self.producer, None
+        if producer is not None:
+            with suppress(KafkaError):  # failures of rows are known, or found out by the next start
+                await producer.close(0)
+
+    async def position(self, topic: str) -> Position | None:
+        """Return the group's offset; waits while a transaction may still change it."""
+        found = await self._open.committed_offsets(self._group, [TopicPartition(topic, 0)])
+        offset = found[TopicPartition(topic, 0)]
+        return None if offset is None else Position(offset.offset, offset.metadata)
+
+    async def fault_of_topic(self, topic: str) -> str | None:
+        """Return why a topic is refused for good; None if it is there."""
+        try:
+            check_topic_name(topic)
+            await self._open.partitions_for(topic)
+        except (TypeError, ValueError, BrokerError, MetadataTimeoutError) as error:
+            if not _is_refusal(error):
+                raise
+            return str(error)
+        return None
+
+    async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
+        """Commit rows and position in one transaction.
+
+        Raises:
+            RowsRefusedError: rows are refused for good; nothing is committed.
+            KafkaError: it may be committed.
+        """
+        producer = self._open
+        parts = await self._parts(rows)
+        if not self._is_exact:
+            sent = await _enqueue(producer, parts)
+            _raise_refusals(await _errors(sent))
+            return
+        sent = []
+        try:
+            async with producer.transaction() as transaction:
+                sent = await _enqueue(transaction, parts)
+                offset = OffsetAndMetadata(position.number, position.token)
+                await transaction.send_offsets({TopicPartition(topic, 0): offset}, self._group)
+        except TransactionAbortableError:
+            _raise_refusals(await _errors(sent))
+            raise
+
+    @property
+    def _open(self) -> Producer:
+        assert self.producer is not None, "open before"
+        return self.producer
+
+    async def _parts(self, rows: Sequence[StoredRow]) -> list[_Part]:
+        """Divide rows by topic, and look each topic up before a transaction is open; raises what is refused."""
+        by_topic: dict[str, Sequence[StoredRow]] = dict.fromkeys({row.topic for row in rows}, rows)
+        if len(by_topic) > 1:
+            by_topic = {topic: [row for row in rows if row.topic == topic] for topic in by_topic}
+        parts: list[_Part] = []
+        refused: dict[int, str] = {}
+        for topic, of_topic in by_topic.items():
+            error = await self.fault_of_topic(topic)
+            if error is not None:
+                refused |= dict.fromkeys((row.id for row in of_topic), error)
+                continue
+            headers, faults = _headers_of(of_topic)
+            refused |= faults
+            parts.append(_Part(topic, of_topic, headers))
+        if refused:
+            raise RowsRefusedError(refused)
+        return parts
+
+
+def _headers_of(rows: Sequence[StoredRow]) -> tuple[Sequence[Headers | None] | None, Mapping[int, str]]:
+    """Return the headers of rows, None if none has any, and what is wrong with some."""
+    if not any(row.headers for row in rows):
+        return None, {}
+    headers: list[Headers | None] = []
+    faults: dict[int, str] = {}
+    for row in rows:
+        try:
+            headers.append(tuple(decode_headers(row.headers) or ()))
+        except ValueError as error:
+            faults[row.id] = str(error)
+    return headers, faults
+
+
+async def _enqueue(to: SendMethods, parts: Iterable[_Part]) -> list[tuple[BulkDelivery, Sequence[StoredRow]]]:
+    """Enqueue rows; raises what is refused at once."""
+    sent: list[tuple[BulkDelivery, Sequence[StoredRow]]] = []
+    for part in parts:
+        for rows, partition, headers in _of_partitions(part):
+            check_partition(partition)
+            _ids, _topics, keys, values, _headers, _partitions, timestamps = zip(*rows, strict=True)
+            bulk = await to.send_many(
+                part.topic, values, keys=keys, partition=partition, timestamps=timestamps, record_headers=headers
+            )
+            sent.append((bulk, rows))
+    refused = {
+        rows[at].id: str(error) for bulk, rows in sent for at, error in bulk.refused.items() if _is_refusal(error)
+    }
+    if refused:
+        raise RowsRefusedError(refused)
+    return sent
+
+
+def _of_partitions(part: _Part) -> Iterable[tuple[Sequence[StoredRow], int | None, Sequence[Headers | None] | None]]:
+    """Divide rows where the column `partition` changes, so that the order of their ids stays."""
+    rows, headers, begin = part.rows, part.headers, 0
+    if len({row.partition for row in rows}) == 1:
+        yield rows, rows[0].partition, headers
+        return
+    for end in range(1, len(rows) + 1):
+        if end == len(rows) or rows[end].partition != rows[begin].partition:
+            yield rows[begin:end], rows[begin].partition, None if headers is None else headers[begin:end]
+            begin = end
+
+
+async def _errors(sent: Iterable[tuple[BulkDelivery, Sequence[StoredRow]]]) -> dict[int, Exception]:
+    """Return what each row has failed with, by id."""
+    errors: dict[int, Exception] = {}
+    for bulk, rows in sent:
+        errors |= {rows[at].id: error for at, error in (await bulk).errors.items()}
+    return errors
+
+
+def _raise_refusals(errors: Mapping[int, Exception]) -> None:
+    """Raise for the rows that are refused for good, or else the first error that is not the end of the transaction."""
+    refused = {number: error for number, error in errors.items() if _is_refusal(error)}
+    if refused:
+        raise RowsRefusedError({number: str(error) for number, error in _culprits(refused).items()})
+    for error in errors.values():
+        raise error
+
+
+def _culprits(refused: Mapping[int, Exception]) -> Mapping[int, Exception]:
+    """Return the rows that a broker has named, where it refused whole batches because of one of their records."""
+    by_partition: dict[tuple[str | None, int | None], list[int]] = {}
+    for number, error in refused.items():
+        if isinstance(error, InvalidRecordError) and error.record_index is not None:
+            by_partition.setdefault((error.topic, error.partition), []).append(number)
+    if not by_partition:
+        return refused
+    named: dict[int, Exception] = {}
+    for numbers in by_partition.values():
+        first = refused[numbers[0]]
+        assert isinstance(first, InvalidRecordError)
+        assert first.record_index is not None
+        number = numbers[min(first.record_index, len(numbers) - 1)]
+        named[number] = refused[number]
+    return named
+
+
+def _is_refusal(error: Exception) -> bool:
+    if isinstance(error, MetadataTimeoutError):
+        cause = error.last_broker_error
+        is_missing = isinstance(cause, BrokerError) and cause.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return is_missing or isinstance(cause, _OF_RECORDS)
+    return isinstance(error, _OF_RECORDS) or not isinstance(error, KafkaError)

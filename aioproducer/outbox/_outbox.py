@@ -1,0 +1,262 @@
+"""`Outbox`: the tables, and the calls that insert a record in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, overload
+
+from sqlalchemy import Engine, MetaData
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigurationError
+from aioproducer.outbox._kafka import ID_PREFIX, ProducerLog
+from aioproducer.outbox._protocol import Policy
+from aioproducer.outbox._record import MAX_REQUEST_SIZE, PendingRow, Row, RowMaker, record_of, refuse_pending
+from aioproducer.outbox._relay import Relay, owner_of_this_process
+from aioproducer.outbox._store import Limits, SqlStore
+from aioproducer.outbox._tables import tables_of
+from aioproducer.outbox._targets import Enqueued, Inserts, is_async
+from aioproducer.records import ProducerRecord
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from aioproducer.config import ProducerOptions
+    from aioproducer.interceptors import ProducerInterceptor
+    from aioproducer.outbox._targets import AsyncTarget, SyncTarget
+    from aioproducer.records import Headers
+    from aioproducer.serializers import SerializerArgument
+
+OnRefused: TypeAlias = Literal["stop", "park", "park key"]
+_POLICIES: Final = {"stop": Policy(), "park": Policy(parks=True), "park key": Policy(parks=True, parks_key=True)}
+BATCH_ROWS: Final = 5_000
+BATCH_BYTES: Final = 4 * 1024 * 1024
+LEASE_S: Final = 10.0
+
+
+class Outbox:
+    """A table in your database whose rows a relay sends to Kafka, each once and in order.
+
+    ```python
+    async with session.begin():
+        session.add(order)
+        await outbox.enqueue(session, "orders", order.event(), key=order.customer)
+    ```
+
+    Args:
+        name: of the table; the relay's two tables have the suffixes `_relay` and `_parked`.
+        metadata: to put the tables in, for Alembic and `create_all`; None is one of its own.
+        schema: of the tables.
+        key_serializer: as of a producer; runs in `enqueue`.
+        value_serializer: as `key_serializer`.
+        interceptors: whose `on_send` sees each record in `enqueue`; the rest belongs to the relay's producer.
+        max_request_size: records that take more are refused by `enqueue`; as of the relay's producer.
+
+    Raises:
+        ConfigurationError: an argument.
+    """
+
+    def __init__(  # noqa: PLR0913  # two groups: tables, and what a record passes
+        self,
+        name: str = "kafka_outbox",
+        *,
+        metadata: MetaData | None = None,
+        schema: str | None = None,
+        key_serializer: SerializerArgument | None = None,
+        value_serializer: SerializerArgument | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        max_request_size: int = MAX_REQUEST_SIZE,
+    ) -> None:
+        self._metadata = MetaData() if metadata is None else metadata
+        self._maker = RowMaker(
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+            max_request_size=max_request_size,
+        )
+        self._tables = tables_of(name, self._metadata, schema)
+        self._inserts = Inserts(self._tables)
+
+    @property
+    def metadata(self) -> MetaData:
+        """The MetaData that holds the tables."""
+        return self._metadata
+
+    @property
+    def name(self) -> str:
+        """Name of the table, with its schema."""
+        return self._tables.name
+
+    async def create(self, engine: AsyncEngine | Engine) -> None:
+        """Create the tables that do not exist; a migration of `metadata` does the same.
+
+        Raises:
+            TypeError: not an engine.
+        """
+        tables = list(self._tables)
+        if isinstance(engine, AsyncEngine):
+            async with engine.begin() as connection:
+                await connection.run_sync(self._metadata.create_all, tables=tables)
+        elif isinstance(engine, Engine):
+            self._metadata.create_all(engine, tables=tables)
+        else:
+            raise TypeError(f"engine must be an engine of SQLAlchemy, not {type(engine).__name__}")
+
+    @overload
+    def enqueue(
+        self,
+        session: AsyncTarget,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> Awaitable[None]: ...
+
+    @overload
+    def enqueue(
+        self,
+        session: SyncTarget,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> Enqueued: ...
+
+    def enqueue(  # noqa: PLR0913  # a record has that many parts
+        self,
+        session: AsyncTarget | SyncTarget,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> Awaitable[None]:
+        """Insert a record in the transaction of a session or connection; it is sent if that is committed.
+
+        What cannot be sent is refused here, and nothing is inserted. The current trace context goes into the headers,
+        where the application uses OpenTelemetry.
+
+        Args:
+            session: of SQLAlchemy, asynchronous or not, also a connection; or a connection of asyncpg, or a connection
+                or cursor of psycopg or of the DB-API. With one that is not asynchronous the row is inserted when the
+                call returns, and what it returns need not be awaited.
+            topic: name of the topic; it need not exist yet.
+            value: bytes, or an object for `value_serializer`; None is a tombstone.
+            key: bytes, or an object for `key_serializer`.
+            partition: number of the partition; None chooses one by the key, or any.
+            timestamp: ms since 1970; None is the time of the insert.
+            headers: (str, bytes | None) pairs.
+
+        Raises:
+            TypeError, ValueError: an argument; names it and what is allowed.
+            SerializationError: a serializer failed.
+            RecordTooLargeError: larger than `max_request_size`.
+            NotInTransactionError: the session or connection is closed, or commits each statement by itself.
+            OutboxTableError: the table does not exist, or lacks a column.
+        """
+        record = record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
+        return self._insert(session, [record])
+
+    @overload
+    def enqueue_many(self, session: AsyncTarget, records: Iterable[ProducerRecord]) -> Awaitable[None]: ...
+
+    @overload
+    def enqueue_many(self, session: SyncTarget, records: Iterable[ProducerRecord]) -> Enqueued: ...
+
+    def enqueue_many(self, session: AsyncTarget | SyncTarget, records: Iterable[ProducerRecord]) -> Awaitable[None]:
+        """Insert records in their order, all or none, by one call of the driver; as `enqueue` otherwise.
+
+        Args:
+            session: as of `enqueue`.
+            records: of any topics.
+
+        Raises:
+            TypeError, ValueError: a record; names its position.
+            SerializationError, RecordTooLargeError: a record, as `enqueue`.
+            NotInTransactionError, OutboxTableError: as `enqueue`.
+        """
+        if isinstance(records, ProducerRecord) or not isinstance(records, Iterable):
+            raise TypeError(f"records must be an iterable of ProducerRecord, not {type(records).__name__}")
+        checked = list(records)
+        for position, record in enumerate(checked):
+            if not isinstance(record, ProducerRecord):
+                raise TypeError(f"records[{position}] must be a ProducerRecord, not {type(record).__name__}")
+        return self._insert(session, checked)
+
+    def relay(  # noqa: PLR0913  # options
+        self,
+        engine: AsyncEngine,
+        bootstrap_servers: str | Sequence[str] | ProducerConfig,
+        *,
+        on_refused: OnRefused = "stop",
+        transactional: bool = True,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+        lease_s: float = LEASE_S,
+        id_prefix: str = ID_PREFIX,
+        **options: Unpack[ProducerOptions],
+    ) -> Relay:
+        """Return a relay: `async with` it in each replica of the service; one works, the others stand by.
+
+        Consumers see each row once with `isolation_level="read_committed"`.
+
+        Args:
+            engine: of SQLAlchemy, asynchronous; the relay keeps one of its connections, and uses a second now and then.
+            bootstrap_servers: as of `Producer`, with its options.
+            on_refused: what to do with a row that Kafka refuses for good. "stop": nothing after it is sent until it is
+                accepted or skipped. "park": it is moved to the table of parked rows, and the others go on. "park key":
+                later rows of its key are parked too, so that their order stays.
+            transactional: False for clusters without transactions: rows are then sent at least once.
+            batch_rows: the most in one transaction.
+            batch_bytes: likewise, of keys, values and headers; a larger row is alone.
+            lease_s: how long the others wait after the last sign of the one that works.
+            id_prefix: of the transactional id and the consumer group, for access rules; an id of the database follows.
+            **options: of the producer.
+
+        Raises:
+            TypeError: the engine is not asynchronous.
+            ConfigurationError: an argument or option.
+        """
+        if not isinstance(engine, AsyncEngine):
+            raise TypeError(
+                f"engine must be an AsyncEngine, as of create_async_engine(...), not {type(engine).__name__}"
+            )
+        if on_refused not in _POLICIES:
+            raise ConfigurationError(f"on_refused must be one of {', '.join(map(repr, _POLICIES))}, not {on_refused!r}")
+        for name, number in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes), ("lease_s", lease_s)):
+            if not isinstance(number, int | float) or isinstance(number, bool) or number <= 0:
+                raise ConfigurationError(f"{name} must be a number above 0, not {number!r}")
+        log = ProducerLog(ProducerConfig.of(bootstrap_servers, options), prefix=id_prefix, is_exact=transactional)
+        store = SqlStore(
+            engine, self._tables, owner=owner_of_this_process(), lease_s=lease_s, limits=Limits(batch_rows, batch_bytes)
+        )
+        policy = _POLICIES[on_refused]
+        return Relay(store, log, name=self.name, policy=policy, is_exact=transactional, lease_s=lease_s)
+
+    def _insert(self, session: AsyncTarget | SyncTarget, records: Sequence[ProducerRecord]) -> Awaitable[None]:
+        self._inserts.check(session)
+        rows = [self._maker.row(record) for record in records]
+        if is_async(session):
+            return self._insert_async(session, rows)
+        finished: list[Row] = []
+        for row in rows:
+            if isinstance(row, PendingRow):
+                raise refuse_pending(row)
+            finished.append(row)
+        if finished:
+            self._inserts.insert(cast("SyncTarget", session), finished)
+        return Enqueued()
+
+    async def _insert_async(self, session: AsyncTarget, rows: Sequence[Row | PendingRow]) -> None:
+        finished = [await self._maker.finished(row) if isinstance(row, PendingRow) else row for row in rows]
+        if finished:
+            await self._inserts.insert_async(session, finished)

@@ -1,0 +1,382 @@
+"""The protocol by which a row is in Kafka exactly once. docs/explanation/outbox.md has the proof.
+
+    claim     one database transaction: the relay's epoch is still the last; the next number, and the ids of its rows
+    commit    one transaction of Kafka: the rows, and the number with the relay's token as the group's offset
+    confirm   one database transaction, that of the next claim: the rows are deleted
+
+    start     S1  raise the epoch in the database: an older relay can claim and confirm no more
+              S2  initialise the transactional id: an older relay can commit no more
+              S3  read the group's offset, which no one changes any more
+              S4  confirm what it says, and note the relay's own token
+              S5  commit what is claimed and not confirmed, in order
+
+No database transaction is open while Kafka is asked. Tokens are random: an offset with a token that the database does
+not know was written by a copy of the database, and what it says about numbers is about other rows.
+
+`Session` awaits nothing but the methods of `Store` and `Log`: tests run it against a model of both, stop it anywhere,
+lose answers, and let two sessions take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+from aioproducer.errors import KafkaError
+from aioproducer.outbox._errors import ForeignPositionError, InDoubtError, RefusedRowError
+
+Run = tuple[int, int]
+"""First and last of ids without a gap."""
+
+
+class Batch(NamedTuple):
+    """Rows that were claimed together."""
+
+    number: int
+    runs: tuple[Run, ...]
+
+
+class StoredRow(NamedTuple):
+    """A row as the relay reads it."""
+
+    id: int
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: str | None
+    partition: int | None
+    timestamp: int
+
+
+class Waiting(NamedTuple):
+    """A row that is not claimed, or the same part of one that is."""
+
+    id: int
+    topic: str
+
+
+class Position(NamedTuple):
+    """The group's offset: the last batch that was committed, and the token of the relay that committed it."""
+
+    number: int
+    token: str
+
+
+class Claimed(NamedTuple):
+    """A new batch with its rows; whether more may wait."""
+
+    batch: Batch
+    rows: Sequence[StoredRow]
+    is_full: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The relay's row in the database."""
+
+    identity: str
+    epoch: int
+    number: int = 0
+    """Number of the last batch that was claimed."""
+    claimed: tuple[Batch, ...] = ()
+    """Batches that are not confirmed."""
+    topic: str | None = None
+    """The topic whose partition 0 has the group's offset; None before there is an offset."""
+    token: str = ""
+    former_token: str = ""
+
+    @property
+    def confirmed(self) -> int:
+        """Number of the last batch whose rows were deleted."""
+        return self.claimed[0].number - 1 if self.claimed else self.number
+
+
+class Store(Protocol):
+    """The database. Methods with a state raise RelayFencedError if its epoch is not the last one."""
+
+    async def settle(self, state: State) -> None:
+        """Write a state whose first batches may be missing, and delete the rows of those."""
+
+    async def claim(self, state: State, confirmed: Sequence[Batch]) -> Claimed | None:
+        """Delete the rows of confirmed batches, and claim the next rows; None if there are none."""
+
+    async def read(self, batch: Batch) -> Sequence[StoredRow]:
+        """Read the rows of a claimed batch that still exist, in order."""
+
+    async def first_rows(self) -> Sequence[Waiting]:
+        """Return some of the oldest rows, none only if there is none."""
+
+    async def park(self, state: State, refused: Mapping[int, str]) -> None:
+        """Move rows, by id, to the parked ones, each with its error."""
+
+    async def parked_keys(self) -> frozenset[tuple[str, bytes]]:
+        """Return topic and key of each parked row."""
+
+
+class Log(Protocol):
+    """Kafka."""
+
+    async def open(self, identity: str) -> None:
+        """Take the transactional id: from now on no older relay commits."""
+
+    async def position(self, topic: str) -> Position | None:
+        """Return the group's offset; waits while a transaction may still change it."""
+
+    async def fault_of_topic(self, topic: str) -> str | None:
+        """Return why a topic is refused for good; None if it is there."""
+
+    async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
+        """Commit rows and position in one transaction.
+
+        Raises:
+            RowsRefusedError: rows are refused for good; nothing is committed.
+            KafkaError: it may be committed.
+        """
+
+
+class RowsRefusedError(KafkaError):
+    """Rows that will be refused again, with their errors; their transaction was aborted.
+
+    Args:
+        errors: by id.
+    """
+
+    def __init__(self, errors: Mapping[int, str]) -> None:
+        super().__init__(f"{len(errors)} rows are refused")
+        self.errors = errors
+
+
+class Policy(NamedTuple):
+    """Choices for a row that is refused for good."""
+
+    parks: bool = False
+    parks_key: bool = False
+    """Whether later rows of its topic and key are parked too."""
+
+
+STOP: Final = Policy()
+
+
+def settled(state: State, position: Position | None) -> State:
+    """Return the state without the batches that were committed.
+
+    Raises:
+        InDoubtError: the offset is gone, and a batch may have been committed with it.
+        ForeignPositionError: the offset is not one that this database can have written.
+    """
+    if state.topic is None:
+        return state
+    if position is None:
+        if state.claimed:
+            raise _in_doubt(state)
+        return replace(state, topic=None)
+    if position.token not in {state.token, state.former_token}:
+        raise _foreign(state, f"the token {position.token!r} at batch {position.number} is not of this database")
+    if not state.confirmed <= position.number <= state.number:
+        raise _foreign(state, f"Kafka has batch {position.number}, the database {state.confirmed} to {state.number}")
+    left = tuple(batch for batch in state.claimed if batch.number > position.number)
+    return replace(state, claimed=left, former_token=position.token)
+
+
+def _in_doubt(state: State) -> InDoubtError:
+    numbers = ", ".join(str(batch.number) for batch in state.claimed)
+    ids = shown_runs(chain.from_iterable(batch.runs for batch in state.claimed))
+    return InDoubtError(
+        f"the offset of the outbox's group in topic {state.topic!r} is gone (deleted with the topic, expired after "
+        "offsets.retention.minutes, or this is another cluster), so Kafka does not say whether batch "
+        f"{numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run `aioproducer outbox "
+        "skip --batch` if they are there, or `aioproducer outbox retry --batch` to send them again"
+    )
+
+
+def _foreign(state: State, what: str) -> ForeignPositionError:
+    return ForeignPositionError(
+        f"{what}: the database is a copy, or was restored from a backup, and another one has used the same identity "
+        f"{state.identity!r} on this cluster. To send from this database from now on, run `aioproducer outbox retry "
+        "--new-identity`; the rows that it holds are then sent, also those that the other one has sent"
+    )
+
+
+class Session:
+    """Work of one relay, from the rise of its epoch until an error; any error ends it.
+
+    Args:
+        state: that of the rise (S1).
+        token: random.
+        policy: what to do with a refused row.
+        is_exact: False for clusters without transactions: what is claimed at a start is sent again, certainly or not.
+        on_sent: called with the number of rows of each batch that was committed.
+    """
+
+    def __init__(  # noqa: PLR0913  # its two sides, and four choices
+        self,
+        store: Store,
+        log: Log,
+        state: State,
+        *,
+        token: str,
+        policy: Policy = STOP,
+        is_exact: bool = True,
+        on_sent: Callable[[int], None] = lambda _rows: None,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self.state = state
+        self._token = token
+        self._policy = policy
+        self._is_exact = is_exact
+        self._on_sent = on_sent
+        self._sent: list[Batch] = []  # committed, and their rows not deleted yet
+
+    async def begin(self) -> None:
+        """Fence older relays, and commit what they have claimed and not committed (S2 to S5)."""
+        await self._log.open(self.state.identity)
+        if self._is_exact:
+            position = None if self.state.topic is None else await self._log.position(self.state.topic)
+            self.state = replace(settled(self.state, position), token=self._token)
+        else:
+            self.state = replace(self.state, topic=None, token=self._token)
+        await self._store.settle(self.state)
+        await self.refresh()
+        for batch in self.state.claimed:
+            await self._commit(batch, await self._store.read(batch))
+
+    async def refresh(self) -> None:
+        """Commit the position again, so that neither it nor the transactional id expires."""
+        if self.state.topic is not None and not self._sent:
+            await self._log.commit((), self.state.topic, Position(self.state.confirmed, self._token))
+
+    async def send_waiting(self) -> bool:
+        """Send all rows that wait; returns whether there were any."""
+        while self._is_exact and self.state.topic is None:
+            waiting = await self._store.first_rows()
+            if not waiting:
+                return False
+            await self._anchor(waiting, self.state.confirmed)
+        claimed = await self._claim()
+        has_sent = claimed is not None
+        while claimed is not None:
+            claimed = await self._commit_and_claim(claimed)
+        return has_sent
+
+    async def _commit_and_claim(self, claimed: Claimed) -> Claimed | None:
+        """Commit a batch and return the next one; where more wait, it is claimed meanwhile."""
+        if not claimed.is_full:
+            await self._commit(claimed.batch, claimed.rows)
+            return await self._claim()
+        ahead = asyncio.create_task(self._claim())
+        try:
+            await self._commit(claimed.batch, claimed.rows)
+            return await ahead
+        finally:
+            ahead.cancel()
+            with suppress(asyncio.CancelledError, Exception):  # what ended the commit is raised
+                await ahead
+
+    async def _anchor(self, rows: Sequence[Waiting | StoredRow], number: int) -> None:
+        """Write the first position, without which a missing one would say nothing, to the first topic that is there.
+
+        Raises:
+            RefusedRowError: none is, and rows are not parked; else the rows are parked.
+        """
+        faults: dict[str, str] = {}
+        for topic in dict.fromkeys(row.topic for row in rows):
+            fault = await self._log.fault_of_topic(topic)
+            if fault is None:
+                await self._log.commit((), topic, Position(number, self._token))
+                self.state = replace(self.state, topic=topic)
+                await self._store.settle(self.state)
+                return
+            faults[topic] = fault
+        await self._park({row.id: faults[row.topic] for row in rows})
+
+    async def _claim(self) -> Claimed | None:
+        confirmed, state = list(self._sent), self.state
+        left = tuple(batch for batch in state.claimed if batch not in confirmed)
+        claimed = await self._store.claim(replace(state, claimed=left), confirmed)
+        self._sent = [batch for batch in self._sent if batch not in confirmed]
+        self.state = replace(state, claimed=left)
+        if claimed is not None:
+            self.state = replace(state, number=claimed.batch.number, claimed=(*left, claimed.batch))
+        return claimed
+
+    async def _commit(self, batch: Batch, rows: Sequence[StoredRow]) -> None:
+        if self._is_exact and self.state.topic is None:  # a person has said that the batch is to be sent again
+            await self._anchor(rows, batch.number - 1)
+            rows = await self._store.read(batch)
+        if self._is_exact and self.state.topic is None:  # nothing is left of it
+            self._sent.append(batch)
+            return
+        position = Position(batch.number, self._token)
+        rows = await self._without_parked_keys(rows)
+        while True:
+            try:
+                await self._log.commit(rows, self.state.topic or "", position)
+                break
+            except RowsRefusedError as refused:
+                rows = await self._refused(rows, refused.errors)
+        self._sent.append(batch)
+        self._on_sent(len(rows))
+
+    async def _without_parked_keys(self, rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
+        if not self._policy.parks_key:
+            return rows
+        keys = await self._store.parked_keys()
+        behind = {
+            row.id: "an earlier row of its key is parked"
+            for row in rows
+            if row.key is not None and (row.topic, row.key) in keys
+        }
+        if behind:
+            await self._store.park(self.state, behind)
+        return [row for row in rows if row.id not in behind]
+
+    async def _refused(self, rows: Sequence[StoredRow], errors: Mapping[int, str]) -> Sequence[StoredRow]:
+        await self._park(errors)
+        rows = [row for row in rows if row.id not in errors]
+        return await self._without_parked_keys(rows)
+
+    async def _park(self, errors: Mapping[int, str]) -> None:
+        if errors and not self._policy.parks:
+            first = min(errors)
+            raise RefusedRowError(
+                f"row {first} is refused: {errors[first]}. Nothing behind it is sent before: repair the cause, or run "
+                f"`aioproducer outbox skip {first}`"
+            )
+        await self._store.park(self.state, errors)
+
+
+def runs_of(ids: Sequence[int]) -> tuple[Run, ...]:
+    """Return ascending ids as runs."""
+    if ids and ids[-1] - ids[0] == len(ids) - 1:  # most batches
+        return ((ids[0], ids[-1]),)
+    runs: list[Run] = []
+    for each in ids:
+        if runs and runs[-1][1] == each - 1:
+            runs[-1] = runs[-1][0], each
+        else:
+            runs.append((each, each))
+    return tuple(runs)
+
+
+def encode_claimed(claimed: Sequence[Batch]) -> str:
+    """Return batches as the text that the database keeps."""
+    return json.dumps([[batch.number, *chain.from_iterable(batch.runs)] for batch in claimed], separators=(",", ":"))
+
+
+def decode_claimed(text: str) -> tuple[Batch, ...]:
+    """Return the batches of such a text."""
+    return tuple(
+        Batch(number, tuple(zip(bounds[::2], bounds[1::2], strict=True))) for number, *bounds in json.loads(text)
+    )
+
+
+def shown_runs(runs: Iterable[Run]) -> str:
+    """Return runs for a message; those after twenty are left out."""
+    texts = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
+    return ", ".join(texts[:20]) + (", ..." if len(texts) > 20 else "")  # noqa: PLR2004  # as the docstring says

@@ -1,0 +1,195 @@
+"""Tables of an outbox: rows that wait, parked rows, and the state of the relay.
+
+The table of the rows is a contract: anything that can insert into it may, in any transaction. The relay only reads and
+deletes rows; which rows it has claimed stands in its own table, so a claim writes one row however many it claims.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Identity,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+
+from aioproducer.errors import ConfigurationError
+
+DIALECTS: Final = ("postgresql", "sqlite", "mysql", "mariadb")
+MAX_NAME: Final = 48
+"""With what follows, a name is at most 63 characters long, as PostgreSQL allows."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_ID: Final = BigInteger().with_variant(Integer, "sqlite")
+_BYTES: Final = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+_TEXT: Final = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+_TIME: Final = DateTime(timezone=True).with_variant(mysql.TIMESTAMP(fsp=3), "mysql", "mariadb")
+_NAME_OF_TOPIC: Final = String(249).with_variant(mysql.VARCHAR(249, charset="ascii"), "mysql", "mariadb")
+
+RECORD_COLUMNS: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
+
+
+class current_time(FunctionElement[object]):  # noqa: N801  # an SQL function
+    """The time of the database, as `created_at` keeps it."""
+
+    inherit_cache = True
+
+
+class current_ms(FunctionElement[int]):  # noqa: N801  # an SQL function
+    """The time of the database in ms since 1970, also within a transaction that is open for long."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+class ms_of(FunctionElement[int]):  # noqa: N801  # an SQL function
+    """The ms since 1970 of a column like `created_at`."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+_CURRENT_TIME: Final = {
+    "postgresql": "now()",
+    "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now'))",
+    "mysql": "CURRENT_TIMESTAMP(3)",
+    "mariadb": "CURRENT_TIMESTAMP(3)",
+}
+_CURRENT_MS: Final = {
+    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)",
+    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    "mysql": "CAST(unix_timestamp(now(3)) * 1000 AS SIGNED)",
+    "mariadb": "CAST(unix_timestamp(now(3)) * 1000 AS SIGNED)",
+}
+_MS_OF: Final = {
+    "postgresql": "CAST(extract(epoch FROM {}) * 1000 AS bigint)",
+    "sqlite": "CAST(round((julianday({}) - 2440587.5) * 86400000) AS INTEGER)",
+    "mysql": "CAST(unix_timestamp({}) * 1000 AS SIGNED)",
+    "mariadb": "CAST(unix_timestamp({}) * 1000 AS SIGNED)",
+}
+
+
+@compiles(current_time)
+def _current_time(_element: current_time, compiler: SQLCompiler, **_: object) -> str:
+    return _CURRENT_TIME.get(compiler.dialect.name, "CURRENT_TIMESTAMP")
+
+
+@compiles(current_ms)
+def _current_ms(_element: current_ms, compiler: SQLCompiler, **_: object) -> str:
+    return _CURRENT_MS[compiler.dialect.name].replace("%", "%%" if _doubles_percent(compiler) else "%")
+
+
+@compiles(ms_of)
+def _ms_of(element: ms_of, compiler: SQLCompiler, **_: object) -> str:
+    return _MS_OF[compiler.dialect.name].format(compiler.process(element.clauses))
+
+
+def _doubles_percent(compiler: SQLCompiler) -> bool:
+    return compiler.dialect.paramstyle in {"format", "pyformat"}
+
+
+class Tables(NamedTuple):
+    """The tables of one outbox."""
+
+    rows: Table
+    parked: Table
+    relay: Table
+
+    @property
+    def name(self) -> str:
+        """Name of the outbox, with its schema."""
+        return self.rows.fullname
+
+    @property
+    def record(self) -> tuple[ColumnElement[object], ...]:
+        """The columns that make a record, without the id."""
+        return tuple(self.rows.c[name] for name in RECORD_COLUMNS)
+
+
+def tables_of(name: str, metadata: MetaData, schema: str | None) -> Tables:
+    """Return the tables of an outbox, in a MetaData of the caller's.
+
+    Raises:
+        ConfigurationError: a name that cannot be, or that the MetaData has already.
+    """
+    for argument, text in (("name", name), ("schema", schema)):
+        if text is not None and not (isinstance(text, str) and _NAME.fullmatch(text) and len(text) <= MAX_NAME):
+            raise ConfigurationError(
+                f"{argument} must be the name of a table: a-z A-Z 0-9 _, at most {MAX_NAME} characters, not {text!r}"
+            )
+    full = name if schema is None else f"{schema}.{name}"
+    if full in metadata.tables:
+        raise ConfigurationError(f"the MetaData has a table {full!r} already: make one Outbox for each table")
+    rows = Table(
+        name,
+        metadata,
+        Column("id", _ID, Identity(always=False), primary_key=True, comment="order of the rows"),
+        *_record_columns(),
+        Column("created_at", _TIME, nullable=False, server_default=current_time()),
+        schema=schema,
+        sqlite_autoincrement=True,
+        mysql_engine="InnoDB",
+        mariadb_engine="InnoDB",
+    )
+    parked = Table(
+        f"{name}_parked",
+        metadata,
+        Column("id", _ID, primary_key=True, autoincrement=False),
+        *_record_columns(),
+        Column("created_at", _TIME, nullable=False, server_default=current_time()),
+        Column("error", _TEXT, nullable=False),
+        Column("parked_at", _TIME, nullable=False, server_default=current_time()),
+        schema=schema,
+        mysql_engine="InnoDB",
+        mariadb_engine="InnoDB",
+    )
+    return Tables(rows, parked, _relay_table(f"{name}_relay", metadata, schema))
+
+
+def _record_columns() -> list[Column[object]]:
+    return [
+        Column("topic", _NAME_OF_TOPIC, nullable=False),
+        Column("key", _BYTES),
+        Column("value", _BYTES),
+        Column("headers", _TEXT, comment="JSON: [[name, text], ...]"),
+        Column("partition", Integer),
+        Column("timestamp", BigInteger, comment="ms since 1970; NULL is created_at"),
+    ]
+
+
+def _relay_table(name: str, metadata: MetaData, schema: str | None) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("id", SmallInteger, primary_key=True, autoincrement=False),
+        Column("identity", String(32), nullable=False, comment="in the transactional id and the group"),
+        Column("epoch", BigInteger, nullable=False),
+        Column("number", BigInteger, nullable=False, comment="of the last batch that was claimed"),
+        Column("claimed", _TEXT, nullable=False, comment="batches that may not be deleted yet, with the ids of each"),
+        Column("topic", _NAME_OF_TOPIC, comment="the group's offset in its partition 0 is the last batch in Kafka"),
+        Column("token", String(32), nullable=False),
+        Column("former_token", String(32), nullable=False),
+        Column("owner", String(255), comment="the relay that works"),
+        Column("lease_until", BigInteger, nullable=False, comment="ms since 1970"),
+        Column("renewals", BigInteger, nullable=False),
+        Column("trouble", _TEXT, comment="why nothing is sent; NULL if it is"),
+        schema=schema,
+        mysql_engine="InnoDB",
+        mariadb_engine="InnoDB",
+    )

@@ -1,0 +1,103 @@
+"""A PostgreSQL server of the tests' own, on loopback, in a folder of its own."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+USER = "postgres"
+PROGRAMS = ("initdb", "postgres", "pg_isready")
+
+
+def postgres_binaries() -> Path | None:
+    """Return the folder of the newest installed server, None if there is none."""
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
+    folders = [*debian, *map(Path, os.environ.get("PATH", "").split(os.pathsep))]
+    return next((folder for folder in folders if all((folder / name).exists() for name in PROGRAMS)), None)
+
+
+def missing_for_postgres() -> str:
+    """Return why no server can be started here, or an empty text."""
+    if postgres_binaries() is None:
+        return "no PostgreSQL server is installed (Debian: postgresql)"
+    if os.geteuid() == 0 and USER not in {user.pw_name for user in pwd.getpwall()}:
+        return f"PostgreSQL does not run as root, and there is no user {USER!r}"
+    return ""
+
+
+class Postgres:
+    """A server with trust for everyone on loopback; without fsync, since only processes are killed."""
+
+    def __init__(self) -> None:
+        binaries = postgres_binaries()
+        assert binaries is not None
+        self._binaries = binaries
+        self._folder = Path(tempfile.mkdtemp(prefix="outbox-pg-"))
+        self._user = USER if os.geteuid() == 0 else None
+        if self._user is not None:
+            shutil.chown(self._folder, self._user)
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self._run("initdb", "-D", self._data, "-U", USER, "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
+        self.start()
+
+    @property
+    def _data(self) -> str:
+        return str(self._folder / "data")
+
+    @property
+    def dsn(self) -> str:
+        return f"{USER}@127.0.0.1:{self.port}/postgres"
+
+    def url(self, driver: str) -> str:
+        return f"postgresql+{driver}://{self.dsn}"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._binaries / program), *arguments]
+        subprocess.run(command, user=self._user, cwd=self._folder, check=True, capture_output=True)
+
+    def start(self) -> None:
+        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": self.port, "fsync": "off"}
+        settings = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
+        self._process = subprocess.Popen(
+            [str(self._binaries / "postgres"), "-D", self._data, *settings],
+            user=self._user,
+            cwd=self._folder,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._until_ready()
+
+    def _until_ready(self) -> None:
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            asked = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+            if subprocess.run(asked, check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        raise TimeoutError("PostgreSQL does not answer")
+
+    def kill(self) -> None:
+        """Kill the server at once, with all its backends."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            (Path(self._data) / "postmaster.pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Stop the server and delete its folder."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,392 @@
+"""A model of a database and of Kafka, in which every request of a relay is a step that a scheduler orders.
+
+The oldest request is carried out first, unless the chooser says otherwise: another one comes first, an answer is lost,
+a request fails, arrives after the relay has died, or never; a transaction of Kafka times out. The relays take each
+other's place at will, as if no lease were kept.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Protocol
+
+from aioproducer.outbox._errors import RelayFencedError
+from aioproducer.outbox._protocol import (
+    Batch,
+    Claimed,
+    Policy,
+    Position,
+    RowsRefusedError,
+    Session,
+    State,
+    StoredRow,
+    Waiting,
+    runs_of,
+)
+
+LIMIT = 2
+"""Rows of a batch."""
+MOST_STEPS = 300
+"""With which the last relay sends all that is left."""
+REST = 25
+"""Steps for which a relay that was fenced stands by, unless the chooser hurries it."""
+TURNS = 5
+"""Of the event loop, until every task waits for a step."""
+
+
+class LostError(Exception):
+    """No answer: the request may have been carried out."""
+
+
+class FencedError(Exception):
+    """Kafka refuses an older epoch."""
+
+
+class Chooser(Protocol):
+    def choose(self, options: int) -> int: ...
+
+
+class Deviations:
+    """Chooses the first option but at some steps."""
+
+    def __init__(self, chosen: Mapping[int, int]) -> None:
+        self._chosen = chosen
+        self._step = -1
+        self.options: list[int] = []
+
+    def choose(self, options: int) -> int:
+        self._step += 1
+        self.options.append(options)
+        return min(self._chosen.get(self._step, 0), options - 1)
+
+
+class Mostly:
+    """Chooses the first option nine times of ten."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def choose(self, options: int) -> int:
+        return 0 if self._random.random() < 0.9 else self._random.randrange(options)
+
+
+@dataclass
+class Request:
+    actor: "Actor"
+    effect: Callable[[], object]
+    answer: "asyncio.Future[object]"
+
+
+@dataclass(eq=False)
+class Actor:
+    name: str
+    run: Callable[["Actor"], Coroutine[object, object, None]]
+    rest: int = 0
+    """Steps for which it stands by."""
+    task: "asyncio.Task[None] | None" = None
+
+
+@dataclass
+class World:
+    """What the database and Kafka keep, and what is on its way to them."""
+
+    state: State = field(default_factory=lambda: State(identity="model", epoch=0))
+    rows: dict[int, str] = field(default_factory=dict)  # id -> key; committed
+    parked: dict[int, str] = field(default_factory=dict)
+    written: list[int] = field(default_factory=list)  # ids that were committed, ever
+    keys: dict[int, str] = field(default_factory=dict)
+    refused: frozenset[int] = frozenset()
+    ids: "count[int]" = field(default_factory=lambda: count(1))
+    tokens: "count[int]" = field(default_factory=lambda: count(1))
+    epoch: int = 0
+    staged: tuple[list[StoredRow], Position | None] = field(default_factory=lambda: ([], None))
+    log: list[int] = field(default_factory=list)
+    position: Position | None = None
+    requests: list[Request] = field(default_factory=list)
+
+    async def ask(self, actor: Actor, effect: Callable[[], object]) -> object:
+        request = Request(actor, effect, asyncio.get_running_loop().create_future())
+        self.requests.append(request)
+        return await request.answer
+
+    # Kafka
+
+    def init(self) -> int:
+        self.epoch += 1
+        self.staged = ([], None)
+        return self.epoch
+
+    def check(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise FencedError
+
+    def stage(self, epoch: int, rows: Sequence[StoredRow]) -> None:
+        self.check(epoch)
+        self.staged = ([*self.staged[0], *rows], self.staged[1])
+
+    def stage_position(self, epoch: int, position: Position) -> None:
+        self.check(epoch)
+        self.staged = (self.staged[0], position)
+
+    def end(self, epoch: int, *, commit: bool) -> None:
+        self.check(epoch)
+        rows, position = self.staged
+        self.staged = ([], None)
+        if commit:
+            if position is None:
+                raise FencedError  # it timed out
+            self.log += [row.id for row in rows]
+            self.position = position
+
+    def time_out(self) -> None:
+        """Abort what is open, as brokers do, and fence its producer."""
+        if self.staged != ([], None):
+            self.init()
+
+
+class ModelStore:
+    def __init__(self, world: World, actor: Actor) -> None:
+        self._world = world
+        self._ask = partial(world.ask, actor)
+
+    def _check(self, state: State) -> None:
+        if state.epoch != self._world.state.epoch:
+            raise RelayFencedError
+
+    async def take_over(self) -> State:
+        def effect() -> State:
+            self._world.state = replace(self._world.state, epoch=self._world.state.epoch + 1)
+            return self._world.state
+
+        state = await self._ask(effect)
+        assert isinstance(state, State)
+        return state
+
+    async def settle(self, state: State) -> None:
+        def effect() -> None:
+            self._check(state)
+            self._delete([batch for batch in self._world.state.claimed if batch not in state.claimed])
+            self._world.state = replace(state, number=self._world.state.number)
+
+        await self._ask(effect)
+
+    def _delete(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            for first, last in batch.runs:
+                for number in range(first, last + 1):
+                    self._world.rows.pop(number, None)
+
+    async def claim(self, state: State, confirmed: Sequence[Batch]) -> Claimed | None:
+        def effect() -> Claimed | None:
+            self._check(state)
+            self._delete(confirmed)
+            taken = {each for batch in state.claimed for run in batch.runs for each in range(run[0], run[1] + 1)}
+            free = [each for each in sorted(self._world.rows) if each not in taken][:LIMIT]
+            if not free:
+                self._world.state = replace(self._world.state, claimed=state.claimed)
+                return None
+            batch = Batch(state.number + 1, runs_of(free))
+            self._world.state = replace(self._world.state, number=batch.number, claimed=(*state.claimed, batch))
+            return Claimed(batch, [self._row(each) for each in free], is_full=len(free) == LIMIT)
+
+        claimed = await self._ask(effect)
+        assert claimed is None or isinstance(claimed, Claimed)
+        return claimed
+
+    def _row(self, number: int) -> StoredRow:
+        return StoredRow(number, "topic", self._world.rows[number].encode(), b"", None, None, 0)
+
+    async def read(self, batch: Batch) -> Sequence[StoredRow]:
+        def effect() -> list[StoredRow]:
+            every = [each for first, last in batch.runs for each in range(first, last + 1)]
+            return [self._row(each) for each in every if each in self._world.rows]
+
+        rows = await self._ask(effect)
+        assert isinstance(rows, list)
+        return rows
+
+    async def first_rows(self) -> Sequence[Waiting]:
+        rows = await self._ask(lambda: [Waiting(number, "topic") for number in self._world.rows])
+        assert isinstance(rows, list)
+        return rows
+
+    async def park(self, state: State, refused: Mapping[int, str]) -> None:
+        def effect() -> None:
+            self._check(state)
+            for number in refused:
+                if number in self._world.rows:
+                    self._world.parked[number] = self._world.rows.pop(number)
+
+        await self._ask(effect)
+
+    async def parked_keys(self) -> frozenset[tuple[str, bytes]]:
+        keys = await self._ask(lambda: frozenset(("topic", key.encode()) for key in self._world.parked.values()))
+        assert isinstance(keys, frozenset)
+        return keys
+
+
+class ModelLog:
+    def __init__(self, world: World, actor: Actor) -> None:
+        self._world = world
+        self._ask = partial(world.ask, actor)
+        self._epoch = -1
+
+    async def open(self, identity: str) -> None:
+        assert identity == "model"
+        epoch = await self._ask(self._world.init)
+        assert isinstance(epoch, int)
+        self._epoch = epoch
+
+    async def position(self, topic: str) -> Position | None:
+        assert topic == "topic"
+        position = await self._ask(lambda: self._world.position)
+        assert position is None or isinstance(position, Position)
+        return position
+
+    async def fault_of_topic(self, topic: str) -> str | None:
+        assert topic == "topic"
+        return None
+
+    async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
+        assert topic == "topic"
+        refused = {row.id: "refused" for row in rows if row.id in self._world.refused}
+        await self._ask(partial(self._world.stage, self._epoch, rows))
+        await self._ask(partial(self._world.stage_position, self._epoch, position))
+        await self._ask(partial(self._world.end, self._epoch, commit=not refused))
+        if refused:
+            raise RowsRefusedError(refused)
+
+
+class History:
+    """One run: two relays and two writers until the steps are over, then a last relay that sends what is left."""
+
+    def __init__(self, chooser: Chooser, *, steps: int, policy: Policy, refused: frozenset[int] = frozenset()) -> None:
+        self._chooser = chooser
+        self._steps = steps
+        self._policy = policy
+        self.world = World(refused=refused)
+        self._actors: list[Actor] = []
+        self._late: list[Request] = []  # of relays that have died
+
+    async def run(self) -> World:
+        self._begin("relay a", self._relay)
+        self._begin("writer x", self._writer)
+        self._begin("relay b", self._relay, rest=REST)
+        self._begin("writer y", self._writer)
+        for _ in range(self._steps):
+            await self._until_all_wait()
+            options = self._options()
+            options[self._chooser.choose(len(options))]()
+        for actor in self._actors:
+            await self._die(actor)
+        self._late.clear()
+        self._begin("last", self._relay)
+        for _ in range(MOST_STEPS):
+            await self._until_all_wait()
+            if not self.world.rows and not self.world.state.claimed:
+                break
+            self._carry_out(self.world.requests[0])
+        await self._die(self._actors[-1])
+        return self.world
+
+    def _begin(self, name: str, run: Callable[[Actor], Coroutine[object, object, None]], *, rest: int = 0) -> None:
+        actor = Actor(name, run, rest)
+        actor.task = asyncio.create_task(run(actor))
+        self._actors.append(actor)
+
+    async def _until_all_wait(self) -> None:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        self.world.requests = [each for each in self.world.requests if not each.answer.done()]
+
+    def _options(self) -> list[Callable[[], None]]:
+        requests = self.world.requests
+        options = [partial(self._carry_out, request) for request in requests]
+        options += [partial(self._carry_out, request, is_lost=True) for request in requests]
+        options += [partial(self._fail, request) for request in requests]
+        options += [partial(self._restart, request.actor) for request in requests if "relay" in request.actor.name]
+        options += [partial(self._carry_out_late, request) for request in self._late]
+        options += [partial(setattr, request.actor, "rest", 0) for request in requests if request.actor.rest]
+        return [*options, self.world.time_out]
+
+    def _carry_out(self, request: Request, *, is_lost: bool = False) -> None:
+        self.world.requests.remove(request)
+        try:
+            result = request.effect()
+        except (FencedError, RelayFencedError) as error:
+            request.answer.set_exception(error)
+            return
+        if is_lost:
+            request.answer.set_exception(LostError())
+        else:
+            request.answer.set_result(result)
+
+    def _fail(self, request: Request) -> None:
+        self.world.requests.remove(request)
+        request.answer.set_exception(LostError())
+
+    def _restart(self, actor: Actor) -> None:
+        """Let a relay die; what it has asked may still arrive. Another one begins in its place."""
+        self._late += [each for each in self.world.requests if each.actor is actor]
+        self.world.requests = [each for each in self.world.requests if each.actor is not actor]
+        assert actor.task is not None
+        actor.task.cancel()
+        self._begin(actor.name, actor.run)
+
+    def _carry_out_late(self, request: Request) -> None:
+        self._late.remove(request)
+        try:
+            request.effect()
+        except (FencedError, RelayFencedError):
+            return
+
+    async def _die(self, actor: Actor) -> None:
+        assert actor.task is not None
+        actor.task.cancel()
+        await asyncio.wait([actor.task])
+        if not actor.task.cancelled():
+            actor.task.result()
+        self.world.requests = [each for each in self.world.requests if each.actor is not actor]
+
+    # Actors
+
+    async def _relay(self, actor: Actor) -> None:
+        while True:
+            store, log = ModelStore(self.world, actor), ModelLog(self.world, actor)
+            try:
+                while actor.rest > 0:
+                    actor.rest -= 1
+                    await self.world.ask(actor, lambda: None)
+                token = f"token {next(self.world.tokens)}"
+                session = Session(store, log, await store.take_over(), token=token, policy=self._policy)
+                await session.begin()
+                while True:
+                    await session.send_waiting()
+                    await self.world.ask(actor, lambda: None)
+            except (FencedError, RelayFencedError):
+                actor.rest = REST
+            except LostError:
+                continue
+
+    async def _writer(self, actor: Actor) -> None:
+        """Write rows of one key: transactions of one and two rows one after another, every third rolled back."""
+        for transaction in range(6):
+            numbers: list[int] = []
+            for _ in range(1 + transaction % 2):
+                await self._asked_until_known(actor, lambda: numbers.append(next(self.world.ids)))  # noqa: B023  # called before the next round
+            if transaction % 3 != 2:
+                await self._asked_until_known(actor, partial(self._commit, numbers, actor.name))
+
+    async def _asked_until_known(self, actor: Actor, effect: Callable[[], object]) -> None:
+        try:
+            await self.world.ask(actor, effect)
+        except LostError:  # the writer looks what became of its transaction
+            return
+
+    def _commit(self, numbers: Sequence[int], key: str) -> None:
+        self.world.rows |= dict.fromkeys(numbers, key)
+        self.world.keys |= dict.fromkeys(numbers, key)
+        self.world.written += numbers

@@ -1,0 +1,112 @@
+"""What people do with an outbox beside its relay."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from aioproducer import ProducerRecord
+from aioproducer.outbox import Outbox, OutboxError
+from aioproducer.outbox._operations import Operations
+from aioproducer.testing import FakeCluster
+from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
+
+
+@pytest.fixture
+async def kafka() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(nodes=1, topics={"orders": 1}, auto_create_topics=False) as running:
+        yield running
+
+
+async def leave_a_batch_in_doubt(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    """Send a row, and be as if a relay had died before it deleted another, so long ago that the offset has expired."""
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    await write(engine, outbox, ProducerRecord("orders", b"b"), ProducerRecord("orders", b"c"))
+    async with engine.begin() as connection:
+        changes = "number = 2, claimed = '[[2,2,2]]', topic = 'gone'"
+        await connection.execute(text(f"UPDATE kafka_outbox_relay SET {changes}"))
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: "batch 2" in relay.health().reason)
+
+
+async def test_batch_in_doubt_is_sent_again_when_told_so(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    await leave_a_batch_in_doubt(engine, outbox, kafka)
+
+    assert "skip --batch" in ((await Operations(outbox, engine).status()).trouble or "")
+    assert await Operations(outbox, engine).retry_batch(new_identity=False) == 1
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: sent(kafka) == [b"a", b"b", b"c"])
+
+
+async def test_batch_in_doubt_is_deleted_when_told_so(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    await leave_a_batch_in_doubt(engine, outbox, kafka)
+
+    assert await Operations(outbox, engine).skip_batch() == 1
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: sent(kafka) == [b"a", b"c"])
+
+
+async def test_copy_of_a_database_sends_as_another_outbox(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE kafka_outbox_relay SET token = 'x', former_token = 'y'"))
+    await write(engine, outbox, ProducerRecord("orders", b"b"))
+    await Operations(outbox, engine).retry_batch(new_identity=True)
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: sent(kafka) == [b"a", b"b"])
+
+
+async def test_batch_is_not_touched_while_a_relay_works(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: relay.statistics().is_working)
+        with pytest.raises(OutboxError, match="a relay works, so no batch is in doubt"):
+            await Operations(outbox, engine).skip_batch()
+
+
+async def test_batch_needs_a_relay_that_has_worked(engine: AsyncEngine, outbox: Outbox) -> None:
+    with pytest.raises(OutboxError, match="no relay has worked on outbox 'kafka_outbox' yet"):
+        await Operations(outbox, engine).retry_batch(new_identity=False)
+
+
+async def test_parked_rows_are_sent_or_deleted_when_told_so(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    operations = Operations(outbox, engine)
+    await write(engine, outbox, *(ProducerRecord(name, b"v") for name in ("one", "two", "orders")))
+    async with relaying(outbox, engine, kafka, on_refused="park", max_block_ms=200) as relay:
+        await until(lambda: len(sent(kafka)) == 1)
+        parked = await operations.parked()
+        assert [(row.id, row.topic, row.key) for row in parked] == [(1, "one", "-"), (2, "two", "-")]
+        assert "topic 'one' is still unknown" in parked[0].error
+        assert (await operations.status()).rows_parked == relay.statistics().rows_parked == 2
+        assert await operations.skip([1, 7]) == 1
+        kafka.create_topic("two", 1)
+        assert await operations.retry([]) == 1
+        await until(lambda: sent(kafka, "two") == [b"v"])
+
+    assert await rows_left(engine, "kafka_outbox_parked") == 0
+
+
+async def test_status_counts_what_waits(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    await write(engine, outbox, ProducerRecord("orders", b"a"), ProducerRecord("orders", b"b"))
+    before = await Operations(outbox, engine).status()
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: relay.statistics().rows_sent == 2)
+        during = await Operations(outbox, engine).status()
+
+    assert (before.rows_waiting, before.rows_parked, before.relay, before.trouble) == (2, 0, None, None)
+    assert before.oldest_age_s is not None
+    assert 0 <= before.oldest_age_s < 3_600
+    assert during.relay is not None
+    assert during.batch >= 1

@@ -1,0 +1,140 @@
+"""The outbox on PostgreSQL, by each of its drivers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.orm import Session
+
+from aioproducer import ProducerRecord
+from aioproducer.outbox import NotInTransactionError, Outbox, OutboxTableError
+from aioproducer.testing import FakeCluster
+from tests.outbox.postgres import Postgres, missing_for_postgres
+from tests.outbox.test_relay import relaying, sent, until, write
+
+pytestmark = [
+    pytest.mark.slow(seconds=20),
+    pytest.mark.skipif(bool(missing_for_postgres()), reason=missing_for_postgres() or "-"),
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    running = Postgres()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+async def engine(request: pytest.FixtureRequest, server: Postgres, outbox: Outbox) -> AsyncIterator[AsyncEngine]:
+    made = create_async_engine(server.url(request.param))
+    async with made.begin() as connection:
+        await connection.run_sync(outbox.metadata.drop_all)
+    await outbox.create(made)
+    yield made
+    await made.dispose()
+
+
+@pytest.fixture
+async def kafka() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(nodes=1, topics={"orders": 1}, auto_create_topics=False) as running:
+        yield running
+
+
+async def test_row_is_inserted_by_drivers(  # noqa: PLR0915, PLR0917  # one driver after another; fixtures
+    engine: AsyncEngine, server: Postgres, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """By asyncpg, psycopg, and SQLAlchemy without an event loop."""
+    parts: dict[str, object] = {"key": b"k", "timestamp": 17, "headers": [("h", b"1")], "partition": 0}
+    plain = await asyncpg.connect(f"postgresql://{server.dsn}")
+    async with plain.transaction():
+        await outbox.enqueue(plain, "orders", b"0", **parts)
+    with pytest.raises(NotInTransactionError, match=r"connection.transaction"):
+        outbox.enqueue(plain, "orders", b"never")
+    await plain.close()
+    async with await psycopg.AsyncConnection.connect(f"postgresql://{server.dsn}") as connection:
+        await outbox.enqueue(connection, "orders", b"1", **parts)
+        await outbox.enqueue(connection.cursor(), "orders", b"2", **parts)
+    with psycopg.connect(f"postgresql://{server.dsn}") as blocking:
+        outbox.enqueue(blocking, "orders", b"3", **parts)
+        records = [ProducerRecord("orders", b"4", **parts), ProducerRecord("orders", b"5")]
+        outbox.enqueue_many(blocking.cursor(), records)
+    with psycopg.connect(f"postgresql://{server.dsn}", autocommit=True) as automatic:
+        with pytest.raises(NotInTransactionError, match="autocommit is on"):
+            outbox.enqueue(automatic, "orders", b"never")
+        with automatic.transaction():
+            outbox.enqueue(automatic, "orders", b"6")
+    made = create_engine(server.url("psycopg"))
+    with Session(made) as session, session.begin():
+        outbox.enqueue(session, "orders", b"7", **parts)
+    made.dispose()
+
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: len(sent(kafka)) == 8)
+    assert sent(kafka) == [b"%d" % number for number in range(8)]
+    assert [record.timestamp for record in kafka.records("orders", 0)][:5] == [17] * 5
+
+
+async def test_rows_of_slower_transactions_are_not_skipped(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """Their ids are lower than those of rows that were sent before their commit."""
+    async with relaying(outbox, engine, kafka) as relay, engine.connect() as slow, engine.connect() as undone:
+        await outbox.enqueue(slow, "orders", b"slow")
+        await outbox.enqueue(undone, "orders", b"never")
+        await write(engine, outbox, *(ProducerRecord("orders", b"%d" % number) for number in range(5)))
+        await until(lambda: relay.statistics().rows_sent == 5)
+        await slow.commit()
+        await undone.rollback()
+        await until(lambda: relay.statistics().rows_sent == 6)
+
+    assert sent(kafka) == [b"0", b"1", b"2", b"3", b"4", b"slow"]
+
+
+async def test_one_of_two_relays_works_when_both_start_at_once(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    await write(engine, outbox, *(ProducerRecord("orders", b"%d" % number) for number in range(100)))
+    one = outbox.relay(engine, kafka.bootstrap_servers, batch_rows=9)
+    other = outbox.relay(engine, kafka.bootstrap_servers, batch_rows=9)
+    async with one, other:
+        await until(lambda: one.statistics().rows_sent + other.statistics().rows_sent == 100)
+
+    assert sent(kafka) == [b"%d" % number for number in range(100)]
+
+
+async def test_batch_ends_at_its_bytes(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    sizes = (600, 600, 3000, 10)
+    await write(engine, outbox, *(ProducerRecord("orders", bytes(size)) for size in sizes))
+    async with relaying(outbox, engine, kafka, batch_bytes=1000) as relay:
+        await until(lambda: relay.statistics().rows_sent == 4)
+        assert relay.statistics().batches_sent == 3
+
+    assert [len(value or b"") for value in sent(kafka)] == [*sizes]
+
+
+async def test_missing_table_is_named_by_each_driver(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with engine.connect() as connection:
+        await connection.execute(text("DROP TABLE kafka_outbox"))
+        with pytest.raises(OutboxTableError, match=r"kafka_outbox.*does not exist"):
+            await outbox.enqueue(connection, "orders", b"v")
+
+
+async def test_relay_goes_on_after_the_server_was_killed(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, server: Postgres, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    async with relaying(outbox, engine, kafka) as relay:
+        await write(engine, outbox, ProducerRecord("orders", b"a"))
+        await until(lambda: relay.statistics().rows_sent == 1)
+        await asyncio.to_thread(server.kill)
+        await until(lambda: not relay.health().is_ready)
+        await asyncio.to_thread(server.start)
+        await engine.dispose()
+        await write(engine, outbox, ProducerRecord("orders", b"b"))
+        await until(lambda: relay.statistics().rows_sent == 2)
+
+    assert sent(kafka) == [b"a", b"b"]

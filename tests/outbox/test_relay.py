@@ -1,0 +1,240 @@
+"""A relay on SQLite and the embedded cluster: every committed row once, in order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+
+from aioproducer import ConfigurationError, ProducerRecord
+from aioproducer.outbox import Outbox, Relay
+from aioproducer.testing import FakeCluster
+
+
+@pytest.fixture
+async def kafka() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(nodes=1, topics={"orders": 1, "bills": 1}, auto_create_topics=False) as running:
+        yield running
+
+
+async def write(engine: AsyncEngine, outbox: Outbox, *records: ProducerRecord) -> None:
+    async with AsyncSession(engine) as session, session.begin():
+        await outbox.enqueue_many(session, records)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  # of a cluster that has no event for it
+            await asyncio.sleep(0.01)
+
+
+def sent(kafka: FakeCluster, topic: str = "orders") -> list[bytes | None]:
+    return [record.value for record in kafka.records(topic, 0)]
+
+
+@asynccontextmanager
+async def relaying(outbox: Outbox, engine: AsyncEngine, kafka: FakeCluster, **options: object) -> AsyncIterator[Relay]:
+    async with outbox.relay(engine, kafka.bootstrap_servers, **options) as relay:  # type: ignore[arg-type]
+        yield relay
+
+
+async def rows_left(engine: AsyncEngine, table: str = "kafka_outbox") -> int:
+    async with engine.connect() as connection:
+        return int((await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one())
+
+
+async def until_empty(engine: AsyncEngine) -> None:
+    """Wait until each row was sent and deleted."""
+    async with asyncio.timeout(60):
+        while await rows_left(engine):  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.01)
+
+
+async def test_rows_are_sent_once_in_order(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    await write(engine, outbox, *(ProducerRecord("orders", b"%d" % number, b"k") for number in range(50)))
+    async with relaying(outbox, engine, kafka, batch_rows=7) as relay:
+        await until(lambda: len(sent(kafka)) == 50)
+        await write(engine, outbox, ProducerRecord("orders", b"50"), ProducerRecord("bills", b"b"))
+        await until(lambda: relay.statistics().rows_sent == 52)
+        statistics = relay.statistics()
+
+    assert sent(kafka) == [b"%d" % number for number in range(51)]
+    assert sent(kafka, "bills") == [b"b"]
+    assert statistics.batches_sent >= 9
+    assert statistics.is_working
+
+
+async def test_parts_of_a_row_arrive(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    headers = [("h", b"1"), ("n", None), ("b", b"\xff")]
+    record = ProducerRecord("orders", None, b"k", 0, 17, headers)
+    async with relaying(outbox, engine, kafka):
+        await write(engine, outbox, record)
+        await until(lambda: len(sent(kafka)) == 1)
+
+    (found,) = kafka.records("orders", 0)
+    assert (found.key, found.value, found.timestamp, list(found.headers)) == (b"k", None, 17, headers)
+
+
+async def test_rows_of_other_programs_are_sent(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    async with engine.begin() as connection:
+        insert = "INSERT INTO kafka_outbox (topic, value, headers) VALUES ('orders', x'61', '{\"a\": \"b\"}')"
+        await connection.execute(text(insert))
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: len(sent(kafka)) == 1)
+
+    (found,) = kafka.records("orders", 0)
+    assert (found.value, list(found.headers)) == (b"a", [("a", b"b")])
+    assert found.timestamp > 1_700_000_000_000
+
+
+async def test_rows_are_sent_once_by_many_relays(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    """Each takes the outbox over from the one before, in the middle of its work."""
+    await write(engine, outbox, *(ProducerRecord("orders", b"%d" % number) for number in range(300)))
+    for stop_after in range(1, 6):
+        async with relaying(outbox, engine, kafka, batch_rows=10) as relay:
+            await until(lambda: relay.statistics().batches_sent >= stop_after)  # noqa: B023  # called before the next round
+    async with relaying(outbox, engine, kafka, batch_rows=100):
+        await until(lambda: len(sent(kafka)) >= 300)
+
+    assert sent(kafka) == [b"%d" % number for number in range(300)]
+
+
+async def test_second_relay_stands_by_until_the_first_ends(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    async with relaying(outbox, engine, kafka) as first:
+        await until(lambda: first.statistics().is_working)
+        async with relaying(outbox, engine, kafka) as second:
+            await write(engine, outbox, ProducerRecord("orders", b"a"))
+            await until(lambda: first.statistics().rows_sent == 1)
+            assert "stands by" in second.explain()
+            await first.close()
+            await write(engine, outbox, ProducerRecord("orders", b"b"))
+            await until(lambda: second.statistics().rows_sent == 1)
+
+    assert sent(kafka) == [b"a", b"b"]
+
+
+async def test_refused_row_stops_the_rows_behind_it(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    await write(engine, outbox, ProducerRecord("missing", b"a"), ProducerRecord("orders", b"b"))
+    async with relaying(outbox, engine, kafka, max_block_ms=200) as relay:
+        await until(lambda: not relay.health().is_ready)
+
+        assert "row 1 is refused: topic 'missing' is still unknown" in relay.health().reason
+        assert "aioproducer outbox skip 1" in relay.explain()
+        assert sent(kafka) == []
+        async with engine.begin() as connection:
+            await connection.execute(text("DELETE FROM kafka_outbox WHERE id = 1"))
+        await until(lambda: sent(kafka) == [b"b"])
+        assert relay.statistics().retries >= 1
+
+
+@pytest.mark.parametrize("policy,arrived", [("park", [b"b", b"c"]), ("park key", [b"c"])])
+async def test_refused_row_is_parked(  # noqa: PLR0917  # fixtures
+    policy: str, arrived: list[bytes], engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """With its key: the later rows of it too."""
+    big = ProducerRecord("orders", bytes(3000), b"k")
+    await write(engine, outbox, big, ProducerRecord("orders", b"b", b"k"), ProducerRecord("orders", b"c", b"l"))
+    async with relaying(outbox, engine, kafka, on_refused=policy, max_request_size=2000) as relay:
+        await until(lambda: len(sent(kafka)) == len(arrived))
+        await until(lambda: relay.statistics().rows_sent == len(arrived))
+
+    assert sent(kafka) == arrived
+    assert await rows_left(engine, "kafka_outbox_parked") == 3 - len(arrived)
+
+
+async def test_invalid_headers_of_a_row_are_refused(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("INSERT INTO kafka_outbox (topic, headers) VALUES ('orders', 'a=b')"))
+    async with relaying(outbox, engine, kafka, on_refused="park") as relay:
+        await until(lambda: relay.statistics().rows_parked == 1)
+
+    async with engine.connect() as connection:
+        error = (await connection.execute(text("SELECT error FROM kafka_outbox_parked"))).scalar_one()
+    assert 'headers must be JSON like [["name", "text"]' in error
+
+
+async def test_rows_are_sent_at_least_once_without_transactions(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    async with relaying(outbox, engine, kafka, transactional=False) as relay:
+        await write(engine, outbox, *(ProducerRecord("orders", b"%d" % number) for number in range(30)))
+        await until(lambda: relay.statistics().rows_sent == 30)
+
+    assert sent(kafka) == [b"%d" % number for number in range(30)]
+    assert {record.producer_epoch for record in kafka.records("orders", 0)} == {0}
+
+
+async def test_relay_goes_on_after_the_broker_was_away(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    async with relaying(outbox, engine, kafka, max_block_ms=500) as relay:
+        await until(lambda: relay.statistics().is_working)
+        await kafka.kill(1)
+        await write(engine, outbox, ProducerRecord("orders", b"a"))
+        await until(lambda: not relay.health().is_ready)
+        await kafka.restart(1)
+        await until(lambda: sent(kafka) == [b"a"])
+        await until(lambda: relay.health().is_ready)
+
+
+async def test_missing_table_is_in_readiness(outbox: Outbox, kafka: FakeCluster) -> None:
+    made = create_async_engine("sqlite+aiosqlite://")
+    async with relaying(outbox, made, kafka) as relay:
+        await until(lambda: not relay.health().is_ready)
+        assert "there is no table 'kafka_outbox'" in relay.health().reason
+    await made.dispose()
+
+
+async def test_lost_offset_is_in_doubt_where_a_batch_was_claimed(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    async with engine.begin() as connection:  # as if the relay had died before it deleted the row, weeks ago
+        await connection.execute(text("INSERT INTO kafka_outbox (id, topic) VALUES (9, 'orders')"))
+        await connection.execute(
+            text("UPDATE kafka_outbox_relay SET number = 2, claimed = '[[2,9,9]]', topic = 'bills'")
+        )
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: not relay.health().is_ready)
+        assert "batch 2 with the rows 9 was committed" in relay.health().reason
+
+    assert sent(kafka) == [b"a"]
+
+
+async def test_copy_of_the_database_is_refused(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE kafka_outbox_relay SET token = 'x', former_token = 'y'"))
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: not relay.health().is_ready)
+        assert "the database is a copy, or was restored from a backup" in relay.health().reason
+
+
+def test_metrics_show_the_relay_before_its_start(outbox: Outbox) -> None:
+    relay = outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092")
+
+    values = {metric.name: metric.value for metric in relay.metrics()}
+    assert values["outbox-rows-sent-total"] == 0
+    assert values["outbox-is-working"] == 0
+    assert relay.health() == (False, "the relay is not started")
+
+
+@pytest.mark.parametrize(
+    "options,text",
+    [
+        ({"on_refused": "drop"}, "on_refused must be one of 'stop', 'park', 'park key', not 'drop'"),
+        ({"batch_rows": 0}, "batch_rows must be a number above 0"),
+        ({"lease_s": "10"}, "lease_s must be a number above 0"),
+        ({"transactional_id": "mine"}, "transactional_id is not for a relay"),
+        ({"value_serializer": str.encode}, "value_serializer is not for a relay"),
+    ],
+)
+def test_bad_option_of_a_relay_is_refused(options: dict[str, object], text: str, outbox: Outbox) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092", **options)  # type: ignore[arg-type]
