@@ -175,9 +175,9 @@ def spark(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def simulate(session: nox.Session) -> None:
-    """Run many seeds in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scene all`."""
+    """Run many seeds in virtual time: `-- --seeds 1000 --jobs 2 [--schedule pct]`, or `-- --scenario all`."""
     arguments = session.posargs or ["--all", "--seeds", "100", "--jobs", "2"]
-    chosen = [] if {"--all", "--family", "--scene"} & set(arguments) else ["--all"]
+    chosen = [] if {"--all", "--family", "--scenario"} & set(arguments) else ["--all"]
     run_beside_tests(session, "tests.programs.simulation", *chosen, *arguments, env={"PYTHONHASHSEED": "0"})
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import Delivery
     from aioproducer._producer.bulk import BulkDelivery, BulkResult, OffsetRange
     from aioproducer._producer.producer import Producer
+    from aioproducer._producer.record_fields import ColumnFields, RecordFields
     from aioproducer._producer.topic import Topic
     from aioproducer._producer.transaction import Transaction
     from aioproducer._transactions.prepared import PreparedTransaction
@@ -125,6 +126,7 @@ __all__ = [
     "BytesSerializer",
     "Cluster",
     "ClusterAuthorizationError",
+    "ColumnFields",
     "ConfigurationError",
     "ConfigurationTypeError",
     "ConsistentRandomPartitioner",
@@ -170,6 +172,7 @@ __all__ = [
     "ProducerStatistics",
     "ProtocolError",
     "PurgedError",
+    "RecordFields",
     "RecordFilteredError",
     "RecordMetadata",
     "RecordTooLargeError",
@@ -223,6 +226,7 @@ _MODULES = (
     "config",
     "_native.delivery",
     "_transactions.prepared",
+    "_producer.record_fields",
     "_producer.bulk",
     "_producer.topic",
     "_producer.transaction",

@@ -19,6 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from aioproducer._producer.record_fields import keywords_of
+
 PAGE = Path(__file__).parent / "reference" / "api.md"
 
 _INTRODUCTION = """\
@@ -39,13 +41,14 @@ _CHAPTERS: Final = {
         "aioproducer",
         ["Delivery", "RecordMetadata", "TopicPartition", "BulkDelivery", "BulkResult", "OffsetRange", "Outcome"],
     ),
+    "Wrappers: what to pass on": ("aioproducer", ["RecordFields", "ColumnFields"]),
     "Looking inside": (
         "aioproducer",
         ["Health", "Metric", "MetricKind", "HistogramValue", "Explanation", "Waiting", "WaitingCall", "WaitReason"],
     ),
     "OpenTelemetry: aioproducer.integrations.opentelemetry": (
         "aioproducer.integrations.opentelemetry",
-        ["OpenTelemetryInterceptor"],
+        ["OpenTelemetryInterceptor", "observe_relays"],
     ),
     "Prometheus: aioproducer.integrations.prometheus": ("aioproducer.integrations.prometheus", ["ProducerCollector"]),
     "In web services: aioproducer.integrations.asgi": (
@@ -58,13 +61,14 @@ _CHAPTERS: Final = {
     ),
     "With aiokafka's consumer: aioproducer.integrations.aiokafka": (
         "aioproducer.integrations.aiokafka",
-        ["exactly_once", "ExactlyOnce", "PoisonRecordError", "BatchTransaction", "RecordParts", "ColumnParts"],
+        ["exactly_once", "ExactlyOnce", "PoisonRecordError", "BatchTransaction"],
     ),
     "Outbox: aioproducer.outbox": (
         "aioproducer.outbox",
         [
             *("Outbox", "Relay", "RelayStatistics", "OutboxError", "OutboxTableError", "NotInTransactionError"),
             *("InDoubtError", "ForeignPositionError", "RefusedRowError"),
+            *("Spool", "SpoolStatistics", "SpoolError", "SpoolFullError"),
         ],
     ),
     "With a schema registry: aioproducer.integrations.schema_registry": (
@@ -284,12 +288,23 @@ def _signature(function: _Function) -> str:
         del positional[0]
     opening = "async def" if isinstance(function, ast.AsyncFunctionDef) else "def"
     returns = "" if function.returns is None or function.name == "__init__" else f" -> {ast.unparse(function.returns)}"
+    _name_fields(function.args)
     arguments = [_ANNOTATED.sub(r"\1 = ", argument) for argument in _split(ast.unparse(function.args))]
     line = f"{opening} {function.name}({', '.join(arguments)}){returns}"
     if len(line) <= _LINE:
         return line
     lines = "".join(f"    {argument},\n" for argument in arguments)
     return f"{opening} {function.name}(\n{lines}){returns}"
+
+
+def _name_fields(arguments: ast.arguments) -> None:
+    """Put the keywords of `**fields: Unpack[RecordFields[...]]` in its place."""
+    fields = arguments.kwarg
+    named = {} if fields is None or fields.annotation is None else keywords_of(ast.unparse(fields.annotation))
+    for name, type_ in named.items():
+        arguments.kwonlyargs.append(ast.arg(name, ast.parse(type_, mode="eval").body))
+        arguments.kw_defaults.append(ast.Constant(None))
+        arguments.kwarg = None
 
 
 def _split(arguments: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Wait queue, first come, first served, for a topic's metadata or for a partition's memory."""
+"""A record that waits, and the queue that it waits in; `waiting.py` has all queues."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import Timer
+
+    MemoryKey = Partition | Topic
+    QueueKey = str | MemoryKey
+
+KeyT_co = TypeVar("KeyT_co", bound="QueueKey", covariant=True)
 
 
 class WaitingRecord:
@@ -34,7 +39,6 @@ class WaitingRecord:
         "on_left",
         "partition",
         "queue",
-        "queue_owner",
         "result",
         "since",
         "size",
@@ -65,13 +69,12 @@ class WaitingRecord:
         self.choose_partition: Callable[[], int] | None = None
         self.deadline: RecordDeadline | None = None  # its own
         self.deadline_timer: Timer | None = None
-        self.queue_owner: Partition | Topic | None = None
         self.blocked_topic: Topic | None = None
         self.generation = 0
         self.call_order = 0
         self.is_counted = False
         self.is_raised_by_its_call = False
-        self.queue: WaitQueue | None = None
+        self.queue: WaitQueue[QueueKey] | None = None
         self.on_left: Callable[[], None] | None = None
 
     @property
@@ -94,12 +97,18 @@ class WaitingRecord:
             self.deadline_timer.cancel()
 
 
-class WaitQueue:
-    """Records in call order. A record that leaves from the middle is skipped later."""
+class WaitQueue(Generic[KeyT_co]):
+    """Records in call order that wait for the same. A record that leaves from the middle is skipped later.
 
-    __slots__ = ("_gone", "_records", "timer")
+    Args:
+        key: what they wait for: the metadata of a topic, by its name; or memory in a partition, or in any partition of
+            a known topic.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_gone", "_records", "key", "timer")
+
+    def __init__(self, key: KeyT_co) -> None:
+        self.key = key
         self._records: deque[WaitingRecord] = deque()
         self._gone = 0
         self.timer: Timer | None = None
@@ -107,6 +116,8 @@ class WaitQueue:
     def join(self, record: WaitingRecord) -> None:
         record.queue = self
         self._records.append(record)
+        if not isinstance(self.key, str):
+            self.key.waiting_count += 1
 
     def first(self) -> WaitingRecord | None:
         while self._records and self._records[0].queue is not self:
@@ -117,6 +128,8 @@ class WaitQueue:
     def leave(self, record: WaitingRecord) -> None:
         """Note that a record no longer waits; skipped records never outnumber the others for long."""
         record.queue = None
+        if not isinstance(self.key, str):
+            self.key.waiting_count -= 1
         self._gone += 1
         if self._gone * 2 > len(self._records):
             self._records = deque(record for record in self._records if record.queue is self)
@@ -134,4 +147,4 @@ class WaitQueue:
         return len(self._records) - self._gone
 
     def __repr__(self) -> str:
-        return f"<WaitQueue {len(self)}>"
+        return f"<WaitQueue {len(self)} for {self.key!r}>"

@@ -14,6 +14,11 @@ from aioproducer.errors import RecordTooLargeError
 _RecordT = TypeVar("_RecordT")
 _ResultT = TypeVar("_ResultT")
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]]
+RecordContent: TypeAlias = tuple[str, object, object, int | None, int | None, Headers | None]
+"""(topic, value, key, partition, timestamp in ms, headers) of one record."""
+
+RecordArgs: TypeAlias = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
+"""All that an append takes: the content of a record, and its `on_delivery`."""
 
 class OpenBatches(Protocol):
     """The part of `OpenBatches` that the appender asks, once per batch."""
@@ -118,44 +123,16 @@ class RecordAppender:
         """Call `refuse` if `closed`, or if the caller is not on its `own_loop`."""
     def wall_clock_ms(self) -> int:
         """Milliseconds since the epoch."""
-    def append(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        /,
-    ) -> Delivery | None:
+    def append(self, /, *record: *RecordArgs) -> Delivery | None:
         """Append one record; returns None if it must wait, for metadata, for memory or for others before it.
 
         Raises:
             TypeError, ValueError: an argument; names it and what is allowed.
             RecordTooLargeError: the record alone exceeds `max_record_size`.
         """
-    def measure(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        /,
-    ) -> tuple[bytes | None, bytes | None, int, int]:
+    def measure(self, /, *record: *RecordContent) -> tuple[bytes | None, bytes | None, int, int]:
         """Check a record that has to wait: (value, key, timestamp in ms, most bytes it can take)."""
-    def append_waiting(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp: int,
-        headers: Headers | None,
-        /,
-    ) -> Delivery | None:
+    def append_waiting(self, /, *measured: *RecordContent) -> Delivery | None:
         """Append a record that waited in its partition's queue; returns None if there is still no memory."""
     def partition_of(self, topic: str, key: bytes | None, partition: int | None, /) -> int | None:
         """The partition a record of a known topic has for certain; None when it is chosen late."""

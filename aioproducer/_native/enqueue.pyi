@@ -2,7 +2,7 @@
 
 from collections.abc import Coroutine, Generator
 
-from aioproducer._native.append import Headers
+from aioproducer._native.append import Headers, RecordArgs
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
 
@@ -46,28 +46,7 @@ class EnqueueMethod:
         """Try this pipeline first; None sends all records the slow path."""
     def _enqueue_arguments(self, record: RecordArguments, /) -> Coroutine[object, None, Delivery]:
         """Enqueue a record that has to wait, after its hooks have run."""
-    def _enqueue_within(
-        self,
-        deadline: float,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        /,
-    ) -> Coroutine[object, None, Delivery]:
+    def _enqueue_within(self, deadline: float, /, *record: *RecordArgs) -> Coroutine[object, None, Delivery]:
         """Enqueue a record with a deadline of its own."""
-    def _enqueue_slowly(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        /,
-    ) -> Coroutine[object, None, Delivery]:
+    def _enqueue_slowly(self, /, *record: *RecordArgs) -> Coroutine[object, None, Delivery]:
         """Enqueue a record that has to wait, or raise if no records are accepted."""

@@ -2,9 +2,9 @@
 
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeAlias
 
-from aioproducer._native.append import Headers, RecordAppender
+from aioproducer._native.append import Headers, RecordAppender, RecordArgs
 from aioproducer._native.bound_serializer import BoundSerializer
 from aioproducer._native.delivery import Delivery, OnDelivery
 from aioproducer._producer.awaited_serializers import UnfinishedRecord
@@ -13,6 +13,11 @@ from aioproducer.errors import KafkaError
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.partitioners import Partitioner
 from aioproducer.records import ProducerRecord, TopicPartition
+
+SerializedArgs: TypeAlias = tuple[
+    str, object, object, int | None, int | None, Headers | None, OnDelivery | None, object, object
+]
+"""The arguments of an append as the user gave them, and what the serializers made of key and value."""
 
 class RecordArguments:
     """The arguments of an append that has to wait, after the user's code has run."""
@@ -30,14 +35,7 @@ class RecordArguments:
 
     def __init__(
         self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        *,
+        *record: *RecordArgs,
         context: contextvars.Context | None = None,
         choose_partition: Callable[[], int] | None = None,
     ) -> None:
@@ -87,20 +85,7 @@ class PipelineCallbacks(Protocol):
         """Notify the interceptors of a record that failed at its call."""
     def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None, /) -> Delivery:
         """Return the delivery of a record that an interceptor dropped."""
-    def unfinished(
-        self,
-        pipeline: RecordPipeline,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: object,
-        on_delivery: OnDelivery | None,
-        key_bytes: object,
-        value_bytes: object,
-        /,
-    ) -> UnfinishedRecord:
+    def unfinished(self, pipeline: RecordPipeline, /, *serialized: *SerializedArgs) -> UnfinishedRecord:
         """Return the record of a call that waits for its serializers, or for those of a record before it."""
     def refuse_pending(self, key_bytes: object, value_bytes: object, /) -> NoReturn:
         """Refuse a record whose serializer is asynchronous: its call does not wait."""
@@ -148,17 +133,7 @@ class RecordPipeline:
         value_serializer: BoundSerializer | None,
         partitioner: Partitioner | None,
     ) -> None: ...
-    def take(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        /,
-    ) -> Delivery | RecordArguments:
+    def take(self, /, *record: *RecordArgs) -> Delivery | RecordArguments:
         """Run the hooks, each once, and append the record.
 
         Returns:
@@ -170,48 +145,16 @@ class RecordPipeline:
             SerializationError: a serializer failed.
             InvalidPartitionError: the partitioner failed, or returned what is not a partition.
         """
-    def take_or_wait(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        /,
-    ) -> Delivery | RecordArguments | UnfinishedRecord:
+    def take_or_wait(self, /, *record: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
         """As `take`, for a call that can wait for a serializer's awaitable; `take` refuses such a record."""
-    def append_bytes(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        key_bytes: object,
-        value_bytes: object,
-        /,
-    ) -> Delivery | RecordArguments:
+    def append_bytes(self, /, *serialized: *SerializedArgs) -> Delivery | RecordArguments:
         """Go on behind the serializers: ask the partitioner, and append.
 
         Raises:
             TypeError, ValueError: an argument.
             InvalidPartitionError: the partitioner failed, or returned what is not a partition.
         """
-    def take_bytes(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        /,
-    ) -> Delivery | RecordArguments | UnfinishedRecord:
+    def take_bytes(self, /, *record: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
         """As `take_or_wait`, without the serializers: key and value are bytes."""
     def choose(
         self, topic: str, key: object, key_bytes: bytes | None, value: object, value_bytes: bytes | None, /

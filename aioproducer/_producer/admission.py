@@ -22,13 +22,11 @@ from aioproducer.records import check_deadline, normalize_headers
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import BatchResult, OnDelivery
+    from aioproducer._native.append import RecordArgs, RecordContent
+    from aioproducer._native.delivery import BatchResult
     from aioproducer._native.record_pipeline import RecordPipeline
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._producer.runtime import ProducerRuntime
-
-    AppendArguments = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
 TakenT = TypeVar("TakenT")
 
@@ -44,7 +42,7 @@ class Admission:
     def pipeline(self) -> RecordPipeline:
         return self._running.record_hooks.pipeline
 
-    def take(self, *arguments: *AppendArguments) -> Delivery | RecordArguments | UnfinishedRecord:
+    def take(self, *arguments: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
         return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else RecordArguments(*arguments)
 
@@ -107,17 +105,9 @@ class Admission:
             raise error
         return waiting.delivery
 
-    def enqueue_bytes(  # noqa: PLR0917  # a row of a table
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-    ) -> Coroutine[object, None, Delivery]:
+    def enqueue_bytes(self, *record: *RecordContent) -> Coroutine[object, None, Delivery]:
         """As `enqueue`, for keys and values that are bytes already; no serializer runs."""
-        return self.enqueue(self.pipeline.take_bytes(topic, value, key, partition, timestamp, headers, None))
+        return self.enqueue(self.pipeline.take_bytes(*record, None))
 
     def send_nowait(self, taken: Delivery | RecordArguments, deadline: RecordDeadline | None = None) -> Delivery:
         """Append a record without waiting for anything."""
@@ -169,10 +159,18 @@ class Admission:
             raise
 
     def _queue(self, given: RecordArguments, deadline: RecordDeadline | None, *, is_counted: bool) -> WaitingRecord:
-        running = self._running
-        record = self._waiting(given, deadline, check_room=running.wait_queues.check_room if is_counted else None)
-        running.queue_record(record, is_counted=is_counted)
+        check_room = self._running.wait_queues.check_room if is_counted else None
+        record = self._waiting(given, deadline, check_room=check_room)
+        self._join(record, is_counted=is_counted)
         return record
+
+    def _join(self, record: WaitingRecord, *, is_counted: bool) -> None:
+        """Queue a record until its topic is known and memory is free."""
+        running = self._running
+        if record.topic not in running.appender.topics:
+            running.metadata.add_topic(record.topic, record.called_at)
+        running.wait_queues.join(record, is_counted=is_counted)
+        running.wakeup.set()
 
     def _waiting(
         self,
@@ -250,3 +248,15 @@ class Admission:
             f"and {running.wait_queues.records} records wait; use `await producer.enqueue(...)`"
         )
         return BufferFullError(text, topic=topic, outcome=Outcome.NOT_WRITTEN)
+
+
+class NonBlockingAdmission(Admission):
+    """Leaves a record in its queue, within the limits of `send`, instead of waiting for its room."""
+
+    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
+        waiting = self._waiting(record, deadline)
+        has_room = self._running.wait_queues.has_room(waiting.size)
+        self._join(waiting, is_counted=has_room)
+        if not has_room:
+            await self._wait_until_left(waiting)
+        return waiting.delivery

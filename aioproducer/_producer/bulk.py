@@ -25,6 +25,7 @@ from aioproducer.errors import (
     TransactionError,
     UndeliveredError,
 )
+from aioproducer.records import normalize_headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -371,32 +372,38 @@ _MISSING: Final = object()
 _UNEQUAL: Final = re.compile(r"zip\(\) argument (\d+) is (shorter|longer) than ")
 
 
-class CommonParts(NamedTuple):
-    """The parts that all records of a call have in common."""
-
-    partition: int | None
-    timestamp: int | None
-    headers: Headers | None
-
-
 class Columns:
-    """The columns of one call, each with one item for each record; among the others, None is one that was not given.
+    """The columns of one call, each with one item for each record; arguments as `Producer.send_many`.
 
     Raises:
         TypeError: a column is not an iterable, or is a mapping or a set.
         ValueError: a part is given both for all records and for each.
     """
 
-    def __init__(self, values: Column, common: CommonParts, others: Mapping[str, Column | None]) -> None:
+    def __init__(  # noqa: PLR0913  # what records have in common, and what each has
+        self,
+        values: Column,
+        *,
+        keys: Column | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        timestamps: Column | None = None,
+        record_headers: Column | None = None,
+    ) -> None:
+        others = {"keys": keys, "timestamps": timestamps, "record_headers": record_headers}
         given = {"values": values} | {name: column for name, column in others.items() if column is not None}
         for name, column in given.items():
             _check_column(name, column, may_be_async="values" in given and is_async(values))
-        for one, each in (("timestamp", "timestamps"), ("headers", "record_headers")):
-            if each in given and getattr(common, one) is not None:
+        self._common = partition, timestamp, normalize_headers(headers) or None
+        for one, common, each in (
+            ("timestamp", timestamp, "timestamps"),
+            ("headers", self._common[2], "record_headers"),
+        ):
+            if each in given and common is not None:
                 raise ValueError(f"{one} is for all records and {each} for each of them: pass one of them")
         self.is_async: bool = is_async(values)
         self._given: dict[str, Column] = given
-        self._common = common
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows, of iterables; a column with more or fewer items than the values is a `ValueError`."""

@@ -13,14 +13,15 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from aioproducer._accumulator.wait_queues import still_unknown
+from aioproducer._accumulator.waiting import still_unknown
 from aioproducer._producer.admission import Admission
-from aioproducer._producer.arguments import from_call, group_of, limits_of, owned, owned_headers, partitions_of_group
+from aioproducer._producer.arguments import group_of, owned, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff
 from aioproducer._producer.lifecycle import LifecycleMethods, caller
 from aioproducer._producer.names_elsewhere import OF_PRODUCERS, explains
 from aioproducer._producer.process_end import end_began_at, refuse_at_the_end
 from aioproducer._producer.producer_state import check_timeout
+from aioproducer._producer.record_fields import check_names, owned_fields, shows_fields
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._shown_values import in_any_state
@@ -37,10 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
     from typing import Unpack
 
-    from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.arguments import GroupArgument
     from aioproducer._producer.producer_metrics import LiveView
+    from aioproducer._producer.record_fields import RecordFields
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, TopicRecords, ValueT
     from aioproducer._transactions.prepared import PreparedTransaction
@@ -77,17 +77,9 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
 
     # Sending
 
-    def send_threadsafe(  # noqa: PLR0913  # as send
-        self,
-        topic: str,
-        value: object = None,
-        *,
-        key: object = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
+    @shows_fields
+    def send_threadsafe(
+        self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send from any thread; arguments as `send`, errors by the returned future. A `deadline` counts from this call.
 
@@ -100,20 +92,12 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             IllegalStateError: not started, or its event loop is closed.
             ProducerClosedError: closing or closed; or the process ends, and nothing would send the record any more.
         """
+        check_names("Producer.send_threadsafe", fields)
         if self._running is None or self._running.is_shut:
             self._lifecycle.refuse()
         config, running = self._topic_options.config_of(topic), self._running
-        sending = partial(
-            self.send_and_wait,
-            topic,
-            owned(value),
-            key=owned(key),
-            partition=partition,
-            timestamp=timestamp,
-            headers=owned_headers(headers),
-            on_delivery=on_delivery,
-            **limits_of(from_call(deadline, config.delivery_timeout_ms)),
-        )
+        fields = owned_fields(fields, config.delivery_timeout_ms)
+        sending = partial(self.send_and_wait, topic, owned(value), **fields)
         limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
         future: CallFuture[RecordMetadata] = CallFuture(
             running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread

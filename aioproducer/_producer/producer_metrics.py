@@ -65,10 +65,10 @@ class LiveView(NamedTuple):
         return Health(not reason, reason)
 
     def _why_not_ready(self) -> str:
+        error = self.statistics.metadata_error or ""
         if self.state != "running":
-            return f"the producer is {self.state}"
+            return f"the producer is {self.state}{f': {error}' if error and self.state == 'starting' else ''}"
         if self.statistics.metadata_age_s is None:
-            error = self.statistics.metadata_error or ""
             return f"no broker has answered yet{error and f': {error}'}"
         return self.silence
 

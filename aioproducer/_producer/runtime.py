@@ -24,7 +24,6 @@ from aioproducer.metrics import ProducerStatistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
 
-    from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._producer.metric_windows import MetricWindows
     from aioproducer._producer.metrics_push import MetricsPush
     from aioproducer._producer.record_hooks import UsedSerializers
@@ -382,15 +381,6 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         for topic in list(self.wait_queues.unknown_topics):
             self.wait_queues.topic_failed(topic, error.with_details(topic=topic, outcome=Outcome.NOT_WRITTEN))
         self.metadata_waits.fail_all(error)
-
-    # Waiting records
-
-    def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
-        """Queue a record until its topic is known and memory is free."""
-        if record.topic not in self.appender.topics:
-            self.metadata.add_topic(record.topic, record.called_at)
-        self.wait_queues.join(record, is_counted=is_counted)
-        self.wakeup.set()
 
     def new_result(self) -> BatchResult:
         return BatchResult(self.loop, None)

@@ -2,7 +2,7 @@
 
 `send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
 (`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a wait queue
-(`_accumulator/wait_queues.py`).
+(`_accumulator/waiting.py`).
 
 Source: KafkaProducer in Apache Kafka.
 """
@@ -17,10 +17,11 @@ from aioproducer._native.arrow_append import ArrowAppend
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.enqueue import EnqueueMethod
 from aioproducer._native.record_pipeline import RecordArguments
-from aioproducer._producer.admission import Admission
-from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
+from aioproducer._producer.admission import Admission, NonBlockingAdmission
+from aioproducer._producer.arguments import mark_as_coroutine_functions
 from aioproducer._producer.arrow import ArrowRecords, ColumnNames
-from aioproducer._producer.bulk import BulkDelivery, Columns, CommonParts, append_all, enqueue_all
+from aioproducer._producer.bulk import BulkDelivery, Columns, append_all, enqueue_all
+from aioproducer._producer.record_fields import ArrowFields, ColumnFields, check_names, shows_fields
 from aioproducer._producer.topic import Topic, TopicRecords
 from aioproducer.records import normalize_headers
 
@@ -29,19 +30,20 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from aioproducer._accumulator.partition import RecordDeadline
-    from aioproducer._native.append import Headers
+    from aioproducer._native.append import Headers, RecordArgs
     from aioproducer._native.append_many import Row
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer._producer.admission import AppendArguments
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._producer.bulk import EnqueueRow
+    from aioproducer._producer.record_fields import RecordFields
     from aioproducer._producer.runtime import ProducerRuntime
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import TopicOptions
     from aioproducer.records import RecordMetadata
 
-    Append = Callable[[*AppendArguments], Delivery | RecordArguments | None]
+    Append = Callable[[*RecordArgs], Delivery | RecordArguments | None]
+    Admit = Callable[[Admission, Delivery | RecordArguments, RecordDeadline | None], Delivery]
 
 
 class SendMethods(EnqueueMethod):
@@ -91,45 +93,24 @@ class SendMethods(EnqueueMethod):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        if deadline is not None:
-            admission = self._open_admission()
-            limit = admission.deadline(topic, deadline)
-            arguments = topic, value, key, partition, timestamp, headers, on_delivery
-            return admission.send(admission.pipeline.take(*arguments), limit)
-        taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
-        if type(taken) is Delivery:
-            return taken
-        record = taken or RecordArguments(topic, value, key, partition, timestamp, headers, on_delivery)
-        return self._open_admission().send(record)
+        taken = None
+        if deadline is None:
+            taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+            if type(taken) is Delivery:
+                return taken
+        record = topic, value, key, partition, timestamp, headers, on_delivery
+        return self._admit(Admission.send, taken, deadline, record)
 
-    async def send_and_wait(  # noqa: PLR0913  # as send
-        self,
-        topic: str,
-        value: object = None,
-        *,
-        key: object = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
+    @shows_fields
+    async def send_and_wait(
+        self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]
     ) -> RecordMetadata:
         """Send, and wait for the acknowledgement; arguments and errors as `send`.
 
         A true coroutine function, for `create_task`, `start_soon` and `run_coroutine_threadsafe`. Cancelled while the
         record still waits for metadata or memory, it withdraws the record; an accepted record is still sent.
         """
-        delivery = await self.enqueue(
-            topic,
-            value,
-            key=key,
-            partition=partition,
-            timestamp=timestamp,
-            headers=headers,
-            on_delivery=on_delivery,
-            **limits_of(deadline),
-        )
-        return await delivery
+        return await (await self.enqueue(topic, value, **fields))
 
     def send_nowait(  # noqa: PLR0913  # as send
         self,
@@ -152,28 +133,20 @@ class SendMethods(EnqueueMethod):
         """
         if headers is not None and not isinstance(headers, (list, tuple)):
             headers = normalize_headers(headers)
-        if deadline is not None:
-            admission = self._open_admission()
-            limit = admission.deadline(topic, deadline)
-            arguments = topic, value, key, partition, timestamp, headers, on_delivery
-            return admission.send_nowait(admission.pipeline.take(*arguments), limit)
-        taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
-        if type(taken) is Delivery:
-            return taken
-        record = taken or RecordArguments(topic, value, key, partition, timestamp, headers, on_delivery)
-        return self._open_admission().send_nowait(record)
+        taken = None
+        if deadline is None:
+            taken = self._append(topic, value, key, partition, timestamp, headers, on_delivery)
+            if type(taken) is Delivery:
+                return taken
+        record = topic, value, key, partition, timestamp, headers, on_delivery
+        return self._admit(Admission.send_nowait, taken, deadline, record)
 
-    async def send_many(  # noqa: PLR0913  # a record has that many parts
+    @shows_fields
+    async def send_many(
         self,
         topic: str,
         values: Iterable[object] | AsyncIterable[object],
-        *,
-        keys: Iterable[object] | AsyncIterable[object] | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        timestamps: Iterable[int | None] | AsyncIterable[int | None] | None = None,
-        record_headers: Iterable[Headers | None] | AsyncIterable[Headers | None] | None = None,
+        **fields: Unpack[ColumnFields[object]],
     ) -> BulkDelivery:
         """Enqueue one record for each value; returns when all were accepted or refused.
 
@@ -202,9 +175,8 @@ class SendMethods(EnqueueMethod):
             MetadataTimeoutError: the topic is still unknown after `max_block_ms`; nothing was enqueued.
             IllegalStateError: as `send`; nothing was enqueued.
         """
-        common = CommonParts(partition, timestamp, normalize_headers(headers) or None)
-        others = {"keys": keys, "timestamps": timestamps, "record_headers": record_headers}
-        columns = Columns(values, common, others)
+        check_names("Producer.send_many", fields, of=ColumnFields)
+        columns = Columns(values, **fields)
         await self.partitions_for(topic)
         self._open_admission()
         if columns.is_async:
@@ -212,17 +184,8 @@ class SendMethods(EnqueueMethod):
         many = BulkAppend(self._open_running().appender, str.__str__(topic), columns.rows())  # of a `StrEnum`, its text
         return await self._enqueue_rows(topic, many, partial(self._enqueue_row, topic))
 
-    async def send_arrow(  # noqa: PLR0913  # one for each part of a record
-        self,
-        topic: str,
-        batch: object,
-        *,
-        value: str | None = None,
-        key: str | None = None,
-        partition: str | None = None,
-        timestamp: str | None = None,
-        headers: str | None = None,
-    ) -> BulkDelivery:
+    @shows_fields
+    async def send_arrow(self, topic: str, batch: object, **columns: Unpack[ArrowFields]) -> BulkDelivery:
         """Enqueue one record for each row; as `send_many` otherwise. Needs the extra `arrow`; no serializer runs.
 
         On a producer with serializers, an `enqueue` that a subclass overrides is not called either.
@@ -243,7 +206,8 @@ class SendMethods(EnqueueMethod):
             ModuleNotFoundError: pyarrow is not installed.
             MetadataTimeoutError, IllegalStateError: as `send_many`.
         """
-        records = ArrowRecords(batch, ColumnNames(value, key, partition, timestamp, headers))
+        check_names("Producer.send_arrow", columns, of=ArrowFields)
+        records = ArrowRecords(batch, ColumnNames(**columns))
         await self.partitions_for(topic)
         admission = self._open_admission()
         pipeline = admission.pipeline
@@ -376,14 +340,24 @@ class SendMethods(EnqueueMethod):
         self._open_admission()
         self._open_running().raise_not_accepting()
 
-    def _enqueue_slowly(self, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+    def _admit(  # noqa: PLR0917  # a step of `send` and `send_nowait` alone
+        self, admit: Admit, taken: Delivery | RecordArguments | None, deadline: float | None, record: RecordArgs
+    ) -> Delivery:
+        """Admit a record that was not appended: it has a deadline of its own, or has to wait."""
         admission = self._open_admission()
-        return admission.enqueue(admission.take(*arguments))
+        if deadline is None:
+            return admit(admission, taken or RecordArguments(*record), None)
+        limit = admission.deadline(record[0], deadline)
+        return admit(admission, admission.pipeline.take(*record), limit)
 
-    def _enqueue_within(self, deadline: float, *arguments: *AppendArguments) -> Coroutine[object, None, Delivery]:
+    def _enqueue_slowly(self, *record: *RecordArgs) -> Coroutine[object, None, Delivery]:
         admission = self._open_admission()
-        limit = admission.deadline(arguments[0], deadline)
-        return admission.enqueue(admission.limited(admission.pipeline.take_or_wait(*arguments), limit), limit)
+        return admission.enqueue(admission.take(*record))
+
+    def _enqueue_within(self, deadline: float, *record: *RecordArgs) -> Coroutine[object, None, Delivery]:
+        admission = self._open_admission()
+        limit = admission.deadline(record[0], deadline)
+        return admission.enqueue(admission.limited(admission.pipeline.take_or_wait(*record), limit), limit)
 
     def _enqueue_arguments(self, record: RecordArguments | UnfinishedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)
@@ -403,15 +377,8 @@ class SendMethods(EnqueueMethod):
         with self._open_running().record_hooks.around_many(topic):
             return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)
 
-    def _enqueue_row(  # noqa: PLR0917  # of a table
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-    ) -> Coroutine[object, None, Delivery]:
+    def _enqueue_row(self, topic: str, *row: *Row) -> Coroutine[object, None, Delivery]:
+        value, key, partition, timestamp, headers = row
         return self.enqueue(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
 
 
@@ -434,7 +401,7 @@ class NonBlockingEnqueue(SendMethods):
     ) -> None:
         self._look_up = open_running
         self._partitions_of = partitions_of
-        self._admission: _NonBlockingAdmission | None = None
+        self._admission: NonBlockingAdmission | None = None
         self._disable_sending()
 
     async def partitions_for(self, topic: str) -> list[int]:
@@ -447,16 +414,6 @@ class NonBlockingEnqueue(SendMethods):
     def _open_admission(self) -> Admission:
         if self._admission is None:
             running = self._look_up()
-            self._admission = _NonBlockingAdmission(running)
+            self._admission = NonBlockingAdmission(running)
             self._enable_sending(running)
         return self._admission
-
-
-class _NonBlockingAdmission(Admission):
-    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
-        waiting = self._waiting(record, deadline)
-        has_room = self._running.wait_queues.has_room(waiting.size)
-        self._running.queue_record(waiting, is_counted=has_room)
-        if not has_room:
-            await self._wait_until_left(waiting)
-        return waiting.delivery

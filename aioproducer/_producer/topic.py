@@ -12,13 +12,15 @@ from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
-from aioproducer._producer.bulk import Columns, CommonParts
+from aioproducer._producer.bulk import Columns
 from aioproducer._producer.names_elsewhere import OF_TOPICS, explains
+from aioproducer._producer.record_fields import ColumnFields, check_names, shows_fields
 from aioproducer._shown_values import in_any_state
 from aioproducer.records import check_topic_name, normalize_headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+    from typing import Unpack
 
     from aioproducer._accumulator.partition import RecordDeadline
     from aioproducer._native.append import Headers
@@ -26,13 +28,13 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import OnDelivery
     from aioproducer._native.enqueue import EnqueueMethod
     from aioproducer._native.record_pipeline import RecordArguments, RecordPipeline
+    from aioproducer._native.typed_topic import TypedArgs
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
     from aioproducer._producer.bulk import BulkDelivery, EnqueueRow
+    from aioproducer._producer.record_fields import RecordFields
     from aioproducer._producer.record_hooks import UsedSerializers
     from aioproducer._producer.topic_types import PartType
     from aioproducer.records import RecordMetadata
-
-    TypedArguments = tuple[object, object, int | None, int | None, Headers | None, OnDelivery | None]
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -43,18 +45,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 class ProducerMethod(Protocol[Result_co]):
     """`send`, `send_nowait` or `enqueue` of a producer."""
 
-    def __call__(  # noqa: PLR0913  # a record has that many parts
-        self,
-        topic: str,
-        value: object,
-        *,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        deadline: float | None = None,
-    ) -> Result_co: ...
+    def __call__(self, topic: str, value: object, **fields: Unpack[RecordFields[object]]) -> Result_co: ...
 
 
 class TopicProducer(Protocol):
@@ -169,28 +160,10 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         arguments = (value, key, partition, timestamp, headers, on_delivery)
         return self._dispatch(taken, arguments, limit, admit=Admission.send, override=self._producer.send)
 
-    async def send_and_wait(  # noqa: PLR0913  # as send
-        self,
-        value: ValueT | None = None,
-        *,
-        key: KeyT | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
-    ) -> RecordMetadata:
+    @shows_fields
+    async def send_and_wait(self, value: ValueT | None = None, **fields: Unpack[RecordFields[KeyT]]) -> RecordMetadata:
         """As `Producer.send_and_wait`; a key or value that is not of the topic's types is a `TypeError`."""
-        delivery = await self.enqueue(
-            value,
-            key=key,
-            partition=partition,
-            timestamp=timestamp,
-            headers=headers,
-            on_delivery=on_delivery,
-            deadline=deadline,
-        )
-        return await delivery
+        return await (await self.enqueue(value, **fields))
 
     def send_nowait(  # noqa: PLR0913  # as send
         self,
@@ -211,28 +184,19 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         arguments = (value, key, partition, timestamp, headers, on_delivery)
         return self._dispatch(taken, arguments, limit, admit=Admission.send_nowait, override=self._producer.send_nowait)
 
-    async def send_many(  # noqa: PLR0913  # a record has that many parts
-        self,
-        values: Iterable[ValueT | None] | AsyncIterable[ValueT | None],
-        *,
-        keys: Iterable[KeyT | None] | AsyncIterable[KeyT | None] | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        timestamps: Iterable[int | None] | AsyncIterable[int | None] | None = None,
-        record_headers: Iterable[Headers | None] | AsyncIterable[Headers | None] | None = None,
+    @shows_fields
+    async def send_many(
+        self, values: Iterable[ValueT | None] | AsyncIterable[ValueT | None], **fields: Unpack[ColumnFields[KeyT]]
     ) -> BulkDelivery:
         """As `Producer.send_many`; a key or value of another type is an error in the result."""
-        common = CommonParts(partition, timestamp, None if headers is None else normalize_headers(headers))
-        others = {"keys": keys, "timestamps": timestamps, "record_headers": record_headers}
-        columns = Columns(values, common, others)
+        check_names("Topic.send_many", fields, of=ColumnFields)
+        columns = Columns(values, **fields)
         await self.partitions_for()
         rows = columns.async_rows() if columns.is_async else columns.rows()
         return await self._enqueue_each(rows, self._enqueue_row)
 
-    def _enqueue_row(  # noqa: PLR0917  # a row
-        self, value: object, key: object, partition: int | None, timestamp: int | None, headers: Headers | None
-    ) -> Coroutine[object, None, Delivery]:
+    def _enqueue_row(self, *row: *Row) -> Coroutine[object, None, Delivery]:
+        value, key, partition, timestamp, headers = row
         given: tuple[ValueT | None, KeyT | None] = (value, key)  # type: ignore[assignment]  # `enqueue` checks them
         return self.enqueue(given[0], key=given[1], partition=partition, timestamp=timestamp, headers=headers)
 
@@ -240,13 +204,13 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         return self._admission().pipeline
 
     def _enqueue_slowly(
-        self, taken: RecordArguments | UnfinishedRecord | None, *arguments: *TypedArguments
+        self, taken: RecordArguments | UnfinishedRecord | None, *arguments: *TypedArgs
     ) -> Coroutine[object, None, Delivery]:
         if taken is not None:
             return self._admission().enqueue(taken)
         return self._dispatch(taken, arguments, None, admit=Admission.enqueue, override=self._producer.enqueue)
 
-    def _enqueue_within(self, deadline: float, *arguments: *TypedArguments) -> Coroutine[object, None, Delivery]:
+    def _enqueue_within(self, deadline: float, *arguments: *TypedArgs) -> Coroutine[object, None, Delivery]:
         admission = self._admission()
         limit = admission.deadline(self.name, deadline)
         taken = admission.limited(self._take_or_wait(*arguments), limit)
@@ -257,7 +221,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
     def _dispatch(
         self,
         taken: Delivery | RecordArguments | None,
-        arguments: TypedArguments,
+        arguments: TypedArgs,
         deadline: RecordDeadline | None,
         *,
         admit: Callable[[Admission, Delivery | RecordArguments, RecordDeadline | None], ResultT],

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from aioproducer._native.enqueue import Accepted
 from aioproducer._native.locked import locked
-from aioproducer._producer.arguments import limits_of, owned
+from aioproducer._producer.arguments import CallDeadline, limits_of, owned
 from aioproducer._sender.completion import call_on_delivery, error_of_refused
 from aioproducer._threads.calls import LONGEST_SLEEP_S
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, wait_for_lock
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     import _thread
     from collections.abc import Awaitable, Callable, Generator
     from contextvars import Context
+    from typing import Unpack
 
     from aioproducer._logs import EventLog
-    from aioproducer._native.append import Headers
     from aioproducer._native.delivery import OnDelivery
-    from aioproducer._producer.arguments import CallDeadline
+    from aioproducer._producer.record_fields import RecordFields
 
+KeyT = TypeVar("KeyT")
+KeyT_contra = TypeVar("KeyT_contra", contravariant=True)
 ResultT = TypeVar("ResultT")
 
 QUEUE_RECORDS: Final = 4096  # records in the queue beyond which `enqueue` waits
@@ -61,20 +63,10 @@ class Enqueue(Protocol):
     def __call__(self, *, on_delivery: OnDelivery | None, deadline: float = ...) -> Awaitable[object]: ...
 
 
-class EnqueueRecord(Protocol):
+class EnqueueRecord(Protocol[KeyT_contra]):
     """`enqueue` of a producer or a topic."""
 
-    def __call__(  # noqa: PLR0913  # a record has that many parts
-        self,
-        value: object,
-        *,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        on_delivery: OnDelivery | None,
-        deadline: float = ...,
-    ) -> Awaitable[object]: ...
+    def __call__(self, value: object, **fields: Unpack[RecordFields[KeyT_contra]]) -> Awaitable[object]: ...
 
 
 class Barrier:
@@ -119,32 +111,23 @@ class IdleWait:
         self.is_called = False
 
 
-def queued_record(  # noqa: PLR0913  # a record has that many parts
-    enqueue: EnqueueRecord,
-    value: object,
-    *,
-    key: object,
-    partition: int | None,
-    timestamp: int | None,
-    headers: Headers | None,
-    on_delivery: OnDelivery | None,
-    deadline: CallDeadline | None,
+def queued_record(
+    enqueue: EnqueueRecord[KeyT], value: object, fields: RecordFields[KeyT], *, delivery_timeout_ms: int
 ) -> QueuedRecord:
     """Check the arguments of an `enqueue` and copy those that the caller may change."""
-    check_partition(partition)
-    check_timestamp(timestamp)
+    check_partition(fields.get("partition"))
+    check_timestamp(fields.get("timestamp"))
+    on_delivery, seconds = fields.pop("on_delivery", None), fields.pop("deadline", None)
     check_callback(on_delivery)
-    value, key = owned(value), owned(key)
-    call = partial(
-        enqueue,
-        value,
-        key=key,
-        partition=partition,
-        # The time of the call, not of the loop's turn.
-        timestamp=time.time_ns() // 1_000_000 if timestamp is None else timestamp,
-        headers=None if headers is None else normalize_headers(headers),
-    )
-    return QueuedRecord(call, _size_of(key) + _size_of(value), on_delivery, deadline=deadline)
+    deadline = None if seconds is None else CallDeadline.of(seconds, delivery_timeout_ms)
+    if fields.get("timestamp") is None:
+        fields["timestamp"] = time.time_ns() // 1_000_000  # of the call, not of the loop's turn
+    if fields.get("headers") is not None:
+        fields["headers"] = normalize_headers(fields["headers"])
+    fields["key"] = owned(fields.get("key"))
+    value = owned(value)
+    size = _size_of(fields["key"]) + _size_of(value)
+    return QueuedRecord(partial(enqueue, value, **fields), size, on_delivery, deadline=deadline)
 
 
 def _size_of(payload: object) -> int:

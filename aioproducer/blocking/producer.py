@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Sized
 from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, overload
 
-from aioproducer._producer.arguments import CallDeadline, from_call, limits_of, owned, owned_headers
+from aioproducer._producer.arguments import CallDeadline, owned
 from aioproducer._producer.bulk import is_async
 from aioproducer._producer.lifecycle import caller
 from aioproducer._producer.names_elsewhere import OF_PRODUCERS, explains
 from aioproducer._producer.producer import Producer
 from aioproducer._producer.producer_state import check_timeout
+from aioproducer._producer.record_fields import (
+    ArrowFields,
+    BlockingColumnFields,
+    check_names,
+    owned_fields,
+    shows_fields,
+)
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
 from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
-from aioproducer.blocking.topic import BlockingTopic, SendAndWait, SendMany
+from aioproducer.blocking.topic import BlockingTopic, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
 from aioproducer.errors import KafkaError, MetadataTimeoutError, UndeliveredError
 from aioproducer.metrics import Health
@@ -29,13 +36,13 @@ from aioproducer.security._cleared_frames import clears_frames
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Unpack
 
     from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import OnDelivery
     from aioproducer._producer.bulk import BulkResult
     from aioproducer._producer.producer_metrics import LiveView
+    from aioproducer._producer.record_fields import RecordFields
     from aioproducer._producer.topic import KeyT, ValueT
     from aioproducer._producer.topic_types import TypeOrSerializer
     from aioproducer.config import ProducerConfig, ProducerOptions, TopicOptions
@@ -97,76 +104,30 @@ class BlockingProducer(BlockingTransactions):
 
     # Sending
 
-    def send(  # noqa: PLR0913  # a record has that many parts
-        self,
-        topic: str,
-        value: object = None,
-        *,
-        key: object = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
-    ) -> RecordMetadata:
+    @shows_fields
+    def send(self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]) -> RecordMetadata:
         """Send a record and wait for the broker's acknowledgement; arguments and errors as `Producer.send`.
 
         A KeyboardInterrupt ends the wait; a record that is in a batch already is still sent.
         """
-        return wait_for(
-            self.send_threadsafe(
-                topic,
-                value,
-                key=key,
-                partition=partition,
-                timestamp=timestamp,
-                headers=headers,
-                on_delivery=on_delivery,
-                deadline=deadline,
-            )
-        )
+        return wait_for(self.send_threadsafe(topic, value, **fields))
 
-    def send_threadsafe(  # noqa: PLR0913  # as send
-        self,
-        topic: str,
-        value: object = None,
-        *,
-        key: object = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
+    @shows_fields
+    def send_threadsafe(
+        self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]
     ) -> concurrent.futures.Future[RecordMetadata]:
         """Send without waiting; arguments as `enqueue`, errors by the future, which may be dropped.
 
         Raises:
             ProducerClosedError: closing or closed.
         """
-        sending = partial(
-            self._producer.send_and_wait,
-            topic,
-            owned(value),
-            key=owned(key),
-            partition=partition,
-            timestamp=timestamp,
-            headers=owned_headers(headers),
-            on_delivery=on_delivery,
-        )
-        return self._send_in_turn(topic, sending, deadline)
+        check_names("BlockingProducer.send_threadsafe", fields)
+        fields = owned_fields(fields, self._delivery_timeout_ms(topic))
+        sending = partial(self._producer.send_and_wait, topic, owned(value), **fields)
+        return self._send_in_turn(sending, fields.get("deadline"))
 
-    def enqueue(  # noqa: PLR0913  # as send
-        self,
-        topic: str,
-        value: object = None,
-        *,
-        key: object = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
-    ) -> None:
+    @shows_fields
+    def enqueue(self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]) -> None:
         """Accept a record as soon as there is room.
 
         `on_delivery` is called with the outcome, on the background thread; without it a failure is raised by the next
@@ -188,66 +149,40 @@ class BlockingProducer(BlockingTransactions):
             BufferTimeoutError: no room within `max_block_ms`.
             ProducerClosedError: closing or closed.
         """
+        check_names("BlockingProducer.enqueue", fields)
         check_topic_name(topic)
         if self._config.key_serializer is None:
-            check_payload("key", key)
+            check_payload("key", fields.get("key"))
         if self._config.value_serializer is None:
             check_payload("value", value)
-        self._put(
-            queued_record(
-                partial(self._non_blocking.enqueue, topic),
-                value,
-                key=key,
-                partition=partition,
-                timestamp=timestamp,
-                headers=headers,
-                on_delivery=on_delivery,
-                deadline=self._call_deadline(topic, deadline),
-            )
-        )
+        enqueue = partial(self._non_blocking.enqueue, topic)
+        self._put(queued_record(enqueue, value, fields, delivery_timeout_ms=self._delivery_timeout_ms(topic)))
 
-    def send_many(  # noqa: PLR0913  # as Producer.send_many
-        self,
-        topic: str,
-        values: Iterable[object],
-        *,
-        keys: Iterable[object] | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        timestamps: Iterable[int | None] | None = None,
-        record_headers: Iterable[Headers | None] | None = None,
+    @shows_fields
+    def send_many(
+        self, topic: str, values: Iterable[object], **fields: Unpack[BlockingColumnFields[object]]
     ) -> BulkResult:
         """Send one record for each value and wait until all have ended; arguments and errors as `Producer.send_many`.
 
         An iterator is read to its end on the calling thread, before the first record is sent: pass a long one in parts.
         Failed records raise nothing.
         """
-        send_many = partial(self._producer.send_many, topic, partition=partition, timestamp=timestamp, headers=headers)
-        return self._send_columns(send_many, values, keys=keys, timestamps=timestamps, record_headers=record_headers)
+        check_names("BlockingProducer.send_many", fields, of=BlockingColumnFields)
+        return self._send_columns(partial(self._producer.send_many, topic), values, fields)
 
     def _send_columns(
-        self, send_many: SendMany, values: Iterable[object], **others: Iterable[object] | None
+        self, send_many: SendMany[ValueT, KeyT], values: Iterable[ValueT | None], fields: BlockingColumnFields[KeyT]
     ) -> BulkResult:
         self._check_open()  # before anything is taken out of an iterator
-        values, columns = read_columns(values, others)
+        values = read_columns(values, fields)
 
         async def send() -> BulkResult:
-            return await (await send_many(values, **columns))
+            return await (await send_many(values, **fields))
 
         return wait_for(self._in_turn(send))
 
-    def send_arrow(  # noqa: PLR0913  # one for each part of a record
-        self,
-        topic: str,
-        batch: object,
-        *,
-        value: str | None = None,
-        key: str | None = None,
-        partition: str | None = None,
-        timestamp: str | None = None,
-        headers: str | None = None,
-    ) -> BulkResult:
+    @shows_fields
+    def send_arrow(self, topic: str, batch: object, **columns: Unpack[ArrowFields]) -> BulkResult:
         """Send one record for each row and wait until all have ended; arguments and errors as `Producer.send_arrow`.
 
         A stream is read on the background thread, as there is room; other calls wait while it yields nothing. Failed
@@ -255,12 +190,9 @@ class BlockingProducer(BlockingTransactions):
         """
 
         async def send() -> BulkResult:
-            return await (
-                await self._producer.send_arrow(
-                    topic, batch, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
-                )
-            )
+            return await (await self._producer.send_arrow(topic, batch, **columns))
 
+        check_names("BlockingProducer.send_arrow", columns, of=ArrowFields)
         return wait_for(self._in_turn(send))
 
     @overload  # as Producer.topic
@@ -450,17 +382,12 @@ class BlockingProducer(BlockingTransactions):
 
     # Inside
 
-    def _call_deadline(self, topic: str, seconds: float | None) -> CallDeadline | None:
-        return None if seconds is None else CallDeadline.of(seconds, self._delivery_timeout_ms(topic))
-
     def _delivery_timeout_ms(self, topic: str) -> int:
         return self._topic_options.config_of(topic).delivery_timeout_ms
 
     def _send_in_turn(
-        self, topic: str, send: SendAndWait, seconds: float | None
+        self, sending: Callable[[], Awaitable[RecordMetadata]], deadline: float | None
     ) -> concurrent.futures.Future[RecordMetadata]:
-        deadline = from_call(seconds, self._delivery_timeout_ms(topic))
-        sending = partial(send, **limits_of(deadline))
         self._check_time_left()
         if not isinstance(deadline, CallDeadline):  # none, or an invalid one, which `send` refuses
             future = self._in_turn(sending)
@@ -477,10 +404,10 @@ class BlockingProducer(BlockingTransactions):
         self._deliver_at_the_end()
 
 
-def read_columns(
-    values: Iterable[object], others: Mapping[str, Iterable[object] | None]
-) -> tuple[Iterable[object], dict[str, Iterable[object] | None]]:
+def read_columns(values: Iterable[ValueT], fields: BlockingColumnFields[KeyT]) -> Iterable[ValueT]:
     """Read iterators on the calling thread: they may belong to it, as a database's cursor does, or be slow.
+
+    Those among the fields are replaced there; the values are returned.
 
     Keys may be endless, as those of `itertools.repeat`: one more than there are values is enough to refuse them.
 
@@ -491,8 +418,8 @@ def read_columns(
         raise TypeError(f"values must be an iterable of values, got {type(values).__name__}, which is asynchronous")
     if isinstance(values, Iterator):
         values = list(values)
-    columns = dict(others)
-    for name, column in others.items():
+    for name in ("keys", "timestamps", "record_headers"):
+        column = fields.get(name)
         if isinstance(column, Iterator) and isinstance(values, Sized):
-            columns[name] = list(islice(column, len(values) + 1))
-    return values, columns
+            fields[name] = list(islice(column, len(values) + 1))
+    return values

@@ -5,41 +5,37 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from aioproducer._producer.arguments import owned, owned_headers
+from aioproducer._producer.arguments import owned
 from aioproducer._producer.names_elsewhere import OF_TOPICS, explains
+from aioproducer._producer.record_fields import BlockingColumnFields, check_names, owned_fields, shows_fields
 from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import wait_for
 from aioproducer.blocking._handoff_queue import queued_record
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Unpack
 
-    from aioproducer._native.append import Headers
-    from aioproducer._native.delivery import OnDelivery
-    from aioproducer._producer.arguments import CallDeadline
     from aioproducer._producer.bulk import BulkDelivery, BulkResult
+    from aioproducer._producer.record_fields import RecordFields
     from aioproducer._producer.topic import Topic, TopicRecords
-    from aioproducer.blocking._handoff_queue import QueuedRecord
+    from aioproducer.blocking._handoff_queue import EnqueueRecord, QueuedRecord
     from aioproducer.records import RecordMetadata
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
+KeyT_contra = TypeVar("KeyT_contra", contravariant=True)
+ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
 
 
-class SendMany(Protocol):
-    """`send_many` of a producer or a topic, with all but the columns."""
+class SendMany(Protocol[ValueT_contra, KeyT_contra]):
+    """`send_many` of a producer or a topic."""
 
-    def __call__(self, values: Iterable[object], **others: Iterable[object] | None) -> Awaitable[BulkDelivery]:
+    def __call__(
+        self, values: Iterable[ValueT_contra | None], **fields: Unpack[BlockingColumnFields[KeyT_contra]]
+    ) -> Awaitable[BulkDelivery]:
         """Enqueue one record for each value."""
-        ...
-
-
-class SendAndWait(Protocol):
-    """`send_and_wait` of a producer or a topic, with all arguments but the deadline."""
-
-    def __call__(self, *, deadline: float = ...) -> Awaitable[RecordMetadata]:
-        """Send a record and wait."""
         ...
 
 
@@ -51,15 +47,15 @@ class TopicQueue(Protocol):
         ...
 
     def _send_in_turn(
-        self, topic: str, send: SendAndWait, seconds: float | None
+        self, sending: Callable[[], Awaitable[RecordMetadata]], deadline: float | None
     ) -> concurrent.futures.Future[RecordMetadata]: ...
 
-    def _call_deadline(self, topic: str, seconds: float | None) -> CallDeadline | None: ...
+    def _delivery_timeout_ms(self, topic: str) -> int: ...
 
     def _put(self, record: QueuedRecord) -> None: ...
 
     def _send_columns(
-        self, send_many: SendMany, values: Iterable[object], **others: Iterable[object] | None
+        self, send_many: SendMany[ValueT, KeyT], values: Iterable[ValueT | None], fields: BlockingColumnFields[KeyT]
     ) -> BulkResult: ...
 
 
@@ -85,95 +81,35 @@ class BlockingTopic(Generic[KeyT, ValueT]):
         """Name of the topic."""
         return self._records.name
 
-    def send(  # noqa: PLR0913  # a record has that many parts
-        self,
-        value: ValueT | None = None,
-        *,
-        key: KeyT | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
-    ) -> RecordMetadata:
+    @shows_fields
+    def send(self, value: ValueT | None = None, **fields: Unpack[RecordFields[KeyT]]) -> RecordMetadata:
         """As `BlockingProducer.send`; a key or value that is not of the topic's types is a `TypeError`."""
-        return wait_for(
-            self.send_threadsafe(
-                value,
-                key=key,
-                partition=partition,
-                timestamp=timestamp,
-                headers=headers,
-                on_delivery=on_delivery,
-                deadline=deadline,
-            )
-        )
+        return wait_for(self.send_threadsafe(value, **fields))
 
-    def send_threadsafe(  # noqa: PLR0913  # as send
-        self,
-        value: ValueT | None = None,
-        *,
-        key: KeyT | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
+    @shows_fields
+    def send_threadsafe(
+        self, value: ValueT | None = None, **fields: Unpack[RecordFields[KeyT]]
     ) -> concurrent.futures.Future[RecordMetadata]:
         """As `BlockingProducer.send_threadsafe`; a key or value of another type is an error of the future too."""
-        sending = partial(
-            self._topic.send_and_wait,
-            owned(value),
-            key=owned(key),
-            partition=partition,
-            timestamp=timestamp,
-            headers=owned_headers(headers),
-            on_delivery=on_delivery,
-        )
-        return self._producer._send_in_turn(self.name, sending, deadline)
+        check_names("BlockingTopic.send_threadsafe", fields)
+        fields = owned_fields(fields, self._producer._delivery_timeout_ms(self.name))
+        sending = partial(self._topic.send_and_wait, owned(value), **fields)
+        return self._producer._send_in_turn(sending, fields.get("deadline"))
 
-    def enqueue(  # noqa: PLR0913  # as send
-        self,
-        value: ValueT | None = None,
-        *,
-        key: KeyT | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-        deadline: float | None = None,
-    ) -> None:
+    @shows_fields
+    def enqueue(self, value: ValueT | None = None, **fields: Unpack[RecordFields[KeyT]]) -> None:
         """As `BlockingProducer.enqueue`; a key or value that is not of the topic's types is a `TypeError`."""
-        self._records.check(value, key)
-        self._producer._put(
-            queued_record(
-                self._non_blocking.enqueue,  # type: ignore[arg-type]  # checked in the line above
-                value,
-                key=key,
-                partition=partition,
-                timestamp=timestamp,
-                headers=headers,
-                on_delivery=on_delivery,
-                deadline=self._producer._call_deadline(self.name, deadline),
-            )
-        )
+        check_names("BlockingTopic.enqueue", fields)
+        self._records.check(value, fields.get("key"))
+        enqueue: EnqueueRecord[KeyT] = self._non_blocking.enqueue  # type: ignore[assignment]  # checked in the line above
+        timeout_ms = self._producer._delivery_timeout_ms(self.name)
+        self._producer._put(queued_record(enqueue, value, fields, delivery_timeout_ms=timeout_ms))
 
-    def send_many(  # noqa: PLR0913  # as BlockingProducer.send_many
-        self,
-        values: Iterable[ValueT | None],
-        *,
-        keys: Iterable[KeyT | None] | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Headers | None = None,
-        timestamps: Iterable[int | None] | None = None,
-        record_headers: Iterable[Headers | None] | None = None,
-    ) -> BulkResult:
+    @shows_fields
+    def send_many(self, values: Iterable[ValueT | None], **fields: Unpack[BlockingColumnFields[KeyT]]) -> BulkResult:
         """As `BlockingProducer.send_many`; a key or value of another type is an error in the result."""
-        send_many = partial(self._topic.send_many, partition=partition, timestamp=timestamp, headers=headers)
-        return self._producer._send_columns(
-            send_many, values, keys=keys, timestamps=timestamps, record_headers=record_headers
-        )
+        check_names("BlockingTopic.send_many", fields, of=BlockingColumnFields)
+        return self._producer._send_columns(self._topic.send_many, values, fields)
 
     def partitions_for(self) -> list[int]:
         """As `BlockingProducer.partitions_for`."""

@@ -173,18 +173,15 @@ _TOKENS: Final = (
     "tokens come from the object given as sasl_token_provider, such as ClientCredentials(url, client_id=..., "
     "client_secret=...): no text of a configuration makes this client fetch one"
 )
-_KINIT: Final = "tickets are taken from the keytab, or read from the ticket cache each time; no kinit is run"
 _HANDLER: Final = (
     "callback handlers are Java classes; tokens come from sasl_token_provider, passwords from sasl_password"
 )
 _TLS: Final = "pass ssl_context=, an ssl.SSLContext or a function that returns one, for what the ssl_ options here lack"
-_JAVA_TLS: Final = "it chooses among parts of the JVM; ssl_context, an ssl.SSLContext or a function, takes its place"
 _METRICS: Final = "metrics are read with Producer.statistics() and Producer.metrics()"
 _ON_DELIVERY: Final = "outcomes are awaited, or given to the on_delivery of each call"
 _LOGGING: Final = 'events go to structlog or to logging.getLogger("aioproducer")'
 _VERSIONS: Final = "versions are negotiated with each broker"
-_SOCKETS: Final = "sockets are opened by the event loop"
-_UNKNOWN_TOPICS: Final = "an unknown topic is asked for again until max_block_ms is over"
+_NONE: Final = "it belongs to another client, and nothing here corresponds to it"
 _CONSUMER: Final = "it is an option of consumers"
 _OTHERS: Final = "it is an option of Kafka Streams or of an admin client"
 _REGISTRY: Final = (
@@ -202,167 +199,84 @@ _OF_TOPICS: Final = (
 _MISSPELT: Final = 0.9
 """How close a name is to an option that is meant rather than one of another client."""
 
+_NAMES: Final[Mapping[str, str]] = {
+    _CONSUMER: """
+        check_crcs consume_cb coordinator_query_interval_ms enable_auto_commit enable_auto_offset_store
+        enable_partition_eof exclude_internal_topics heartbeat_interval_ms internal_leave_group_on_close
+        internal_throw_on_fetch_stable_offset_unsupported isolation_level key_deserializer
+        max_partition_fetch_bytes max_poll_interval_ms max_poll_records partition_assignment_strategy
+        queued_max_messages_kbytes queued_min_messages rebalance_cb session_timeout_ms value_deserializer
+    """,
+    _OTHERS: """
+        application_id application_server default_api_timeout_ms default_key_serde default_value_serde
+        num_standby_replicas num_stream_threads processing_guarantee replication_factor state_dir
+        statestore_cache_max_bytes
+    """,
+    _REGISTRY: """
+        auto_register_schemas context_name_strategy fail_invalid_schema fail_unknown_properties
+        id_compatibility_strict key_schema_id_serializer key_subject_name_strategy latest_cache_size
+        latest_cache_ttl_sec latest_compatibility_strict max_schemas_per_subject normalize_schemas proxy_host
+        proxy_port reference_subject_name_strategy schema_format schema_reflection specific_avro_reader
+        subject_name_strategy use_latest_version use_latest_with_metadata use_schema_id
+        value_schema_id_serializer value_subject_name_strategy
+    """,
+    _NONE: """
+        auto_include_jmx_reporter background_event_cb bootstrap_resolve_timeout_ms bootstrap_topics_filter
+        broker_address_family broker_address_ttl buffer_memory_allocation_strategy builtin_features
+        closesocket_cb config_providers enable_random_seed enabled_events internal_termination_signal
+        kafka_client loop message_copy_max_bytes metadata_cluster_check_enable metadata_recovery_strategy
+        metrics_recording_level msg_order_cmp open_cb produce_offset_report queuing_strategy
+        receive_message_max_bytes reconnect_backoff_jitter_ms sasl_kerberos_kinit_cmd
+        sasl_kerberos_min_time_before_relogin sasl_kerberos_ticket_renew_jitter
+        sasl_kerberos_ticket_renew_window_factor selector sock_chunk_buffer_count sock_chunk_bytes
+        socket_blocking_max_ms socket_cb socket_keepalive_enable socket_max_fails socket_nagle_disable
+        sticky_partitioning_linger_ms throttle_cb topic_blacklist topic_metadata_refresh_fast_cnt
+        topic_metadata_refresh_sparse transaction_two_phase_commit_enable
+    """,
+    _HANDLER: """
+        sasl_client_callback_handler_class sasl_login_callback_handler_class sasl_login_class
+    """,
+    _LOGGING: """
+        error_cb log_cb log_connection_close log_level log_queue log_thread_name logger
+    """,
+    _METRICS: """
+        metric_reporters metrics_enabled statistics_interval_ms stats_cb
+    """,
+    _OF_TOPICS: """
+        default_topic_conf default_topic_config
+    """,
+    _ON_DELIVERY: """
+        delivery_report_only_error dr_cb dr_msg_cb on_delivery opaque
+    """,
+    _TLS: """
+        enable_ssl_certificate_verification https_ca_location https_ca_pem security_providers
+    """,
+    _TOKENS: """
+        enable_sasl_oauthbearer_unsecure_jwt oauth_cb oauthbearer_token_refresh_cb
+    """,
+    _VERSIONS: """
+        api_version api_version_fallback_ms api_version_request broker_version_fallback
+    """,
+}
+"""What to use instead, or whose options they are -> names elsewhere."""
+
 REASONS: Final[Mapping[str, str]] = {
-    # Kafka
-    "auto_include_jmx_reporter": "there is no JMX here",
-    "bootstrap_resolve_timeout_ms": "names are resolved at start, within max_block_ms",
-    "buffer_memory_allocation_strategy": "batches always grow on demand",
-    "config_providers": "they are Java classes",
-    "key_serializer_encoding": "pass key_serializer=StringSerializer(encoding)",
-    "metadata_cluster_check_enable": "it is not supported in this version",
-    "metadata_recovery_strategy": "the producer always bootstraps again, as Kafka's default does",
-    "metric_reporters": _METRICS,
-    "metrics_recording_level": "all metrics are recorded, as with INFO",
-    "sasl_client_callback_handler_class": _HANDLER,
-    "sasl_kerberos_kinit_cmd": _KINIT,
-    "sasl_oauthbearer_extensions": (
-        "pass extensions={...} to the object given as sasl_token_provider, such as ClientCredentials"
-    ),
-    "sasl_kerberos_min_time_before_relogin": _KINIT,
-    "sasl_kerberos_ticket_renew_jitter": _KINIT,
-    "sasl_kerberos_ticket_renew_window_factor": _KINIT,
-    "sasl_login_callback_handler_class": _HANDLER,
-    "sasl_login_class": _HANDLER,
-    "security_providers": _JAVA_TLS,
-    "ssl_engine_factory_class": _JAVA_TLS,
-    "ssl_keymanager_algorithm": _JAVA_TLS,
-    "ssl_provider": _JAVA_TLS,
-    "ssl_secure_random_implementation": _JAVA_TLS,
-    "ssl_trustmanager_algorithm": _JAVA_TLS,
-    "serializer_encoding": "pass key_serializer and value_serializer as StringSerializer(encoding)",
-    "transaction_two_phase_commit_enable": "two-phase commit is not supported in this version",
-    "value_serializer_encoding": "pass value_serializer=StringSerializer(encoding)",
-    # librdkafka
+    **{name: reason for reason, names in _NAMES.items() for name in names.split()},
     "allow_auto_create_topics": "the broker's auto.create.topics.enable decides",
-    "api_version_fallback_ms": _VERSIONS,
-    "api_version_request": _VERSIONS,
-    "background_event_cb": "callbacks run on the event loop",
-    "broker_address_family": "all addresses of a name are tried, of both families",
-    "broker_address_ttl": "names are resolved at each connection",
-    "broker_version_fallback": _VERSIONS,
-    "builtin_features": "all codecs are always there",
-    "closesocket_cb": _SOCKETS,
     "connect_cb": "use proxy_url or address_map",
     "debug": 'set the level of logging.getLogger("aioproducer") to DEBUG',
-    "default_topic_conf": _OF_TOPICS,
-    "delivery_report_only_error": _ON_DELIVERY,
-    "dr_cb": _ON_DELIVERY,
-    "dr_msg_cb": _ON_DELIVERY,
-    "enable_gapless_guarantee": "a failed record does not stop the others; use a transaction for all or none",
-    "enable_random_seed": "Python's random module is used",
-    "enable_sasl_oauthbearer_unsecure_jwt": _TOKENS,
-    "enable_ssl_certificate_verification": _TLS,
-    "enabled_events": "there is no event queue; callbacks run on the event loop",
-    "error_cb": _LOGGING,
-    "https_ca_location": _TLS,
-    "https_ca_pem": _TLS,
-    "internal_termination_signal": "it has no thread to end at exit; close() ends the producer",
-    "log_cb": _LOGGING,
-    "log_connection_close": _LOGGING,
-    "log_level": _LOGGING,
-    "log_queue": _LOGGING,
-    "log_thread_name": _LOGGING,
-    "message_copy_max_bytes": "records are copied once, into their batch",
-    "msg_order_cmp": "records of a partition keep the order of the calls",
-    "oauthbearer_token_refresh_cb": _TOKENS,
-    "opaque": "the on_delivery of a call can hold what belongs to its record",
-    "open_cb": "the producer opens no files",
+    "enable_gapless_guarantee": "use a transaction, of which all records are written or none",
+    "key_serializer_encoding": "pass key_serializer=StringSerializer(encoding)",
     "plugin_library_paths": "pass objects as interceptors=",
-    "produce_offset_report": "every result has its offset",
-    "queuing_strategy": "records of a partition keep the order of the calls",
-    "receive_message_max_bytes": "the largest response is fixed",
-    "reconnect_backoff_jitter_ms": "reconnect_backoff_ms has a jitter of 20 %, as in Kafka",
-    "resolve_cb": "use address_map, or the getaddrinfo of the event loop",
-    "socket_blocking_max_ms": "no thread waits in a socket",
-    "socket_cb": _SOCKETS,
-    "socket_keepalive_enable": "keep-alive is always on",
-    "socket_max_fails": "a connection is closed at its first request that times out",
-    "socket_nagle_disable": "TCP_NODELAY is always set",
-    "statistics_interval_ms": _METRICS,
-    "stats_cb": _METRICS,
-    "sticky_partitioning_linger_ms": "a partition is left after a batch's worth of bytes, as in Kafka",
-    "throttle_cb": "throttling by brokers is applied, without a callback",
-    "topic_blacklist": "only topics that records are sent to are asked for",
-    "topic_metadata_refresh_fast_cnt": _UNKNOWN_TOPICS,
-    "topic_metadata_refresh_sparse": "only topics that records are sent to are asked for",
-    # confluent-kafka
-    "default_topic_config": _OF_TOPICS,
-    "logger": _LOGGING,
-    "oauth_cb": _TOKENS,
-    "on_delivery": _ON_DELIVERY,
-    # aiokafka, kafka-python
-    "sasl_kerberos_domain_name": "the host of each broker's principal is the one that the cluster advertises",
-    "sasl_kerberos_name": "the principal of each broker is sasl_kerberos_service_name and the host it is advertised as",
-    "api_version": _VERSIONS,
-    "bootstrap_topics_filter": "only topics that records are sent to are asked for",
-    "kafka_client": "the producer makes its own connections",
-    "loop": "the producer binds to the running event loop at start",
-    "metrics_enabled": "they are always kept, and read with Producer.statistics() and Producer.metrics()",
-    "selector": _SOCKETS,
-    "sock_chunk_buffer_count": _SOCKETS,
-    "sock_chunk_bytes": _SOCKETS,
-    "socket_options": "TCP_NODELAY and keep-alive are always set; see send_buffer_bytes and receive_buffer_bytes",
-    # consumers
-    "check_crcs": _CONSUMER,
-    "consume_cb": _CONSUMER,
-    "coordinator_query_interval_ms": _CONSUMER,
-    "enable_auto_commit": _CONSUMER,
-    "enable_auto_offset_store": _CONSUMER,
-    "enable_partition_eof": _CONSUMER,
-    "exclude_internal_topics": _CONSUMER,
-    "heartbeat_interval_ms": _CONSUMER,
-    "isolation_level": _CONSUMER,
-    "key_deserializer": _CONSUMER,
-    "max_partition_fetch_bytes": _CONSUMER,
-    "max_poll_interval_ms": _CONSUMER,
-    "max_poll_records": _CONSUMER,
-    "partition_assignment_strategy": _CONSUMER,
-    "queued_max_messages_kbytes": _CONSUMER,
-    "queued_min_messages": _CONSUMER,
-    "rebalance_cb": _CONSUMER,
-    "session_timeout_ms": _CONSUMER,
-    "value_deserializer": _CONSUMER,
-    "internal_leave_group_on_close": _CONSUMER,
-    "internal_throw_on_fetch_stable_offset_unsupported": _CONSUMER,
-    # Kafka Streams, admin clients
-    "application_id": _OTHERS,
-    "application_server": _OTHERS,
-    "default_api_timeout_ms": _OTHERS,
-    "default_key_serde": _OTHERS,
-    "default_value_serde": _OTHERS,
-    "num_stream_threads": _OTHERS,
-    "num_standby_replicas": _OTHERS,
-    "processing_guarantee": _OTHERS,
-    "replication_factor": _OTHERS,
-    "state_dir": _OTHERS,
-    "statestore_cache_max_bytes": _OTHERS,
-    # serializers of Confluent
-    "auto_register_schemas": _REGISTRY,
-    "context_name_strategy": _REGISTRY,
-    "fail_invalid_schema": _REGISTRY,
-    "fail_unknown_properties": _REGISTRY,
-    "id_compatibility_strict": _REGISTRY,
-    "key_schema_id_serializer": _REGISTRY,
-    "key_subject_name_strategy": _REGISTRY,
-    "latest_cache_size": _REGISTRY,
-    "latest_cache_ttl_sec": _REGISTRY,
-    "latest_compatibility_strict": _REGISTRY,
-    "max_schemas_per_subject": _REGISTRY,
-    "normalize_schemas": _REGISTRY,
-    "proxy_host": _REGISTRY,
-    "proxy_port": _REGISTRY,
-    "reference_subject_name_strategy": _REGISTRY,
-    "schema_format": _REGISTRY,
-    "schema_reflection": _REGISTRY,
-    "specific_avro_reader": _REGISTRY,
-    "subject_name_strategy": _REGISTRY,
-    "use_latest_version": _REGISTRY,
-    "use_latest_with_metadata": _REGISTRY,
-    "use_schema_id": _REGISTRY,
-    "value_schema_id_serializer": _REGISTRY,
-    "value_subject_name_strategy": _REGISTRY,
+    "resolve_cb": "use address_map",
+    "sasl_kerberos_domain_name": "use sasl_kerberos_service_name, and address_map for the host",
+    "sasl_kerberos_name": "use sasl_kerberos_service_name, and address_map for the host",
+    "sasl_oauthbearer_extensions": "pass extensions={...} to the object given as sasl_token_provider",
+    "serializer_encoding": "pass key_serializer and value_serializer as StringSerializer(encoding)",
+    "socket_options": "use send_buffer_bytes and receive_buffer_bytes",
+    "value_serializer_encoding": "pass value_serializer=StringSerializer(encoding)",
 }
-"""Name elsewhere -> why there is no such option here."""
+"""Name elsewhere -> what to use instead, or whose option it is; never how this client works inside, which changes."""
 
 PREFIXES: Final[Mapping[str, str]] = {
     "ssl_": _TLS,
@@ -434,18 +348,17 @@ def is_without_effect(name: str, value: object) -> bool:
 
 def reason_to_ignore(name: str) -> str | None:
     """Return why an option of another client, which Java's producer would only warn about, has no effect here."""
-    reason = REASONS.get(name)
-    if reason is None:
-        reason = next((text for prefix, text in PREFIXES.items() if name.startswith(prefix)), None)
+    reason = _reason(name)
     return reason if reason in _IGNORED else None
 
 
 def reason_against(name: str) -> str | None:
     """Return why there is no option of this name of Kafka's or another client's; None for other names."""
-    reason = REASONS.get(name)
-    if reason is None:
-        return next((text for prefix, text in PREFIXES.items() if name.startswith(prefix)), None)
-    accepted = WITHOUT_EFFECT.get(name)
-    if accepted is None:
+    reason, accepted = _reason(name), WITHOUT_EFFECT.get(name)
+    if reason is None or accepted is None:
         return reason
     return f"{reason}; only {accepted!r} is accepted, which changes nothing"
+
+
+def _reason(name: str) -> str | None:
+    return REASONS.get(name) or next((text for prefix, text in PREFIXES.items() if name.startswith(prefix)), None)

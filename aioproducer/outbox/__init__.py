@@ -1,6 +1,7 @@
 """Outbox: a row that a database transaction commits is in Kafka once, and in order. Needs the extra `outbox`.
 
-`Outbox` is the table, and inserts records in the caller's transactions; `Outbox.relay` sends them.
+`Outbox` is the table, and inserts records in the caller's transactions; `Outbox.relay` sends them. `Spool` is the same
+over a file, for services without a database.
 """
 
 try:
@@ -11,9 +12,12 @@ try:
         OutboxError,
         OutboxTableError,
         RefusedRowError,
+        SpoolError,
+        SpoolFullError,
     )
     from aioproducer.outbox._outbox import Outbox
     from aioproducer.outbox._relay import Relay, RelayStatistics
+    from aioproducer.outbox._spool import Spool, SpoolStatistics
 except ModuleNotFoundError as _error:
     if (_error.name or "").partition(".")[0] != "sqlalchemy":
         raise
@@ -30,4 +34,8 @@ __all__ = [
     "RefusedRowError",
     "Relay",
     "RelayStatistics",
+    "Spool",
+    "SpoolError",
+    "SpoolFullError",
+    "SpoolStatistics",
 ]

@@ -31,3 +31,11 @@ class RefusedRowError(OutboxError):
 
 class RelayFencedError(OutboxError):
     """Another relay has taken the outbox over; internal to relays, which stand by then."""
+
+
+class SpoolError(OutboxError):
+    """The file of a spool cannot be used; `outcome` says whether the record may have been stored."""
+
+
+class SpoolFullError(SpoolError):
+    """The spool holds as much as it may, and the record was not stored."""

@@ -12,7 +12,15 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.outbox._kafka import ID_PREFIX, ProducerLog
 from aioproducer.outbox._protocol import Policy
-from aioproducer.outbox._record import MAX_REQUEST_SIZE, PendingRow, Row, RowMaker, record_of, refuse_pending
+from aioproducer.outbox._record import (
+    MAX_REQUEST_SIZE,
+    PendingRow,
+    Row,
+    RowMaker,
+    checked_records,
+    record_of,
+    refuse_pending,
+)
 from aioproducer.outbox._relay import Relay, owner_of_this_process
 from aioproducer.outbox._store import Limits, SqlStore
 from aioproducer.outbox._tables import tables_of
@@ -184,13 +192,7 @@ class Outbox:
             SerializationError, RecordTooLargeError: a record, as `enqueue`.
             NotInTransactionError, OutboxTableError: as `enqueue`.
         """
-        if isinstance(records, ProducerRecord) or not isinstance(records, Iterable):
-            raise TypeError(f"records must be an iterable of ProducerRecord, not {type(records).__name__}")
-        checked = list(records)
-        for position, record in enumerate(checked):
-            if not isinstance(record, ProducerRecord):
-                raise TypeError(f"records[{position}] must be a ProducerRecord, not {type(record).__name__}")
-        return self._insert(session, checked)
+        return self._insert(session, checked_records(records))
 
     def relay(  # noqa: PLR0913  # options
         self,

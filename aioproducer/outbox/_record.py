@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from aioproducer._logs import event_log
@@ -232,3 +232,18 @@ def record_of(
 ) -> ProducerRecord:
     """Return a checked record."""
     return ProducerRecord(topic, value, key, partition, timestamp, normalize_headers(headers))
+
+
+def checked_records(records: Iterable[ProducerRecord]) -> list[ProducerRecord]:
+    """Return the records of a call.
+
+    Raises:
+        TypeError: not records; names the position.
+    """
+    if isinstance(records, ProducerRecord) or not isinstance(records, Iterable):
+        raise TypeError(f"records must be an iterable of ProducerRecord, not {type(records).__name__}")
+    checked = list(records)
+    for position, record in enumerate(checked):
+        if not isinstance(record, ProducerRecord):
+            raise TypeError(f"records[{position}] must be a ProducerRecord, not {type(record).__name__}")
+    return checked

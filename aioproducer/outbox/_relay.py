@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 POLL_S: Final = (0.02, 1.0)
 """Between looks for rows: at first after there were some, and at most."""
 BACKOFF_MS: Final = (100, 10_000)
+LISTEN_AGAIN_S: Final = 1.0
 REFRESH_S: Final = 3_600.0
 """A position and a transactional id that are not used expire after days."""
 _GROUP: Final = "aioproducer-metrics"
@@ -78,7 +79,7 @@ class Relay:
         self._policy = policy
         self._is_exact = is_exact
         self._lease_s = lease_s
-        self._events = event_log(f"outbox {name}")
+        self._events = event_log(self.label)
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
         self._failures = 0
         self._trouble = ""
@@ -123,6 +124,11 @@ class Relay:
 
     # What it does
 
+    @property
+    def label(self) -> str:
+        """The name of the relay in metrics, logs and pages: `outbox` and the table."""
+        return f"outbox {self._name}"
+
     def statistics(self) -> RelayStatistics:
         """Return a snapshot of counters and gauges."""
         rows, age = self._waiting if self._waiting is not None else (None, None)
@@ -134,32 +140,40 @@ class Relay:
             retries=self._retries,
             rows_waiting=rows,
             oldest_age_s=age,
-            trouble=self._trouble,
+            trouble=self._why_not_sent(),
         )
 
     def health(self) -> Health:
-        """Return whether rows are sent: this relay works or stands by, and met no error since."""
+        """Return whether rows are sent: this relay works or stands by, met no error since, and brokers answer it."""
         if self._task is None:
             return Health(
                 is_ready=False, reason="the relay is not started" if not self._is_begun else "the relay is closed"
             )
-        return Health(is_ready=not self._trouble, reason=self._trouble)
+        reason = self._why_not_sent()
+        return Health(is_ready=not reason, reason=reason)
 
     def explain(self) -> str:
         """Return in one line what the relay does, or why it does not."""
         if self._task is None:
             return self.health().reason
-        if self._trouble:
-            return f"nothing is sent: {self._trouble}"
+        if reason := self._why_not_sent():
+            return f"nothing is sent: {reason}"
         if self._epoch is None:
             return "another relay works; this one stands by"
         waiting = "" if self._waiting is None else f"; {self._waiting[0]:,} rows wait"
         return f"works: {self._rows_sent:,} rows sent{waiting}"
 
+    def _why_not_sent(self) -> str:
+        """Return the last error, or why the producer cannot send while it waits for brokers; empty without either."""
+        producer = self._kafka.producer
+        if self._trouble or self._epoch is None or producer is None:
+            return self._trouble
+        return producer.health().reason
+
     def metrics(self) -> list[Metric]:
         """Return the relay's metrics; `ProducerCollector(relay)` shows them to Prometheus."""
         found = self.statistics()
-        tags = {"client-id": f"outbox {self._name}"}
+        tags = {"client-id": self.label}
         values = {
             "outbox-rows-sent-total": found.rows_sent,
             "outbox-batches-sent-total": found.batches_sent,
@@ -235,7 +249,8 @@ class Relay:
         """Send until an error, or until another relay takes over."""
         self._epoch = state.epoch
         trouble: str | None = None
-        tasks = [asyncio.create_task(self._send(state)), asyncio.create_task(self._keep_lease(state.epoch))]
+        works = (self._send(state), self._keep_lease(state.epoch), self._listen())
+        tasks = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -289,8 +304,16 @@ class Relay:
         """Renew the lease, and count the rows that wait, until the epoch is not the last one."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
-            await self._store.renew(epoch, self._trouble or None)
+            await self._store.renew(epoch, self._why_not_sent() or None)
             self._waiting = await self._store.counted()
+
+    async def _listen(self) -> None:
+        """Look for rows when the database notifies; without it, looks are as far apart as `POLL_S` says."""
+        assert self._waker is not None
+        while True:
+            with suppress(Exception):  # of the database: `_send` meets it too, and says so
+                await self._store.listen(self._waker.wake)
+            await asyncio.sleep(LISTEN_AGAIN_S)
 
     def _note_sent(self, rows: int) -> None:
         self._rows_sent += rows

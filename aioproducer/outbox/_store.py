@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchTableError
 
 from aioproducer.outbox._errors import OutboxTableError, RelayFencedError
+from aioproducer.outbox._listen import listen
 from aioproducer.outbox._protocol import (
     Batch,
     Claimed,
@@ -130,6 +131,7 @@ class SqlStore:
 
     # The connection
 
+    @uninterrupted
     async def open(self) -> None:
         """Connect, and check the tables.
 
@@ -139,21 +141,22 @@ class SqlStore:
         if self._engine.dialect.name not in DIALECTS:
             raise OutboxTableError(f"the outbox works on {', '.join(DIALECTS)}, not on {self._engine.dialect.name}")
         level = "SERIALIZABLE" if self._engine.dialect.name == "sqlite" else "READ COMMITTED"
-        self._connection = await self._engine.connect()
+        connection = await self._engine.connect()  # interrupted here, it would stay open
         try:
-            await self._connection.execution_options(isolation_level=level)
-            await self._connection.run_sync(self._check_tables)
-            await self._connection.rollback()
+            await connection.execution_options(isolation_level=level)
+            await connection.run_sync(self._check_tables)
+            await connection.rollback()
         except BaseException:
-            await self.close()
+            await connection.close()
             raise
+        self._connection = connection
 
     async def close(self) -> None:
         """Give the connection back, once its last transaction has ended; drop it where that takes too long."""
-        connection, self._connection = self._connection, None
         calls = [*self.calls]
         if calls:
             await asyncio.wait(calls, timeout=CLOSE_S)
+        connection, self._connection = self._connection, None
         for call in calls:
             if not call.done():
                 call.cancel()
@@ -354,6 +357,10 @@ class SqlStore:
             return frozenset((topic, key) for topic, key in await connection.execute(query))
 
     # What waits
+
+    async def listen(self, wake: Callable[[], object]) -> None:
+        """Call `wake` when there may be new rows, until the connection for it is lost; never ends without LISTEN."""
+        await listen(self._engine, self._tables.rows.name, wake)
 
     @uninterrupted
     async def counted(self) -> tuple[int, float | None]:

@@ -10,6 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Column,
     DateTime,
@@ -21,9 +22,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    event,
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
@@ -147,6 +150,7 @@ def tables_of(name: str, metadata: MetaData, schema: str | None) -> Tables:
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
+    _notify_of_inserts(rows)
     parked = Table(
         f"{name}_parked",
         metadata,
@@ -160,6 +164,25 @@ def tables_of(name: str, metadata: MetaData, schema: str | None) -> Tables:
         mariadb_engine="InnoDB",
     )
     return Tables(rows, parked, _relay_table(f"{name}_relay", metadata, schema))
+
+
+def _notify_of_inserts(rows: Table) -> None:
+    """Let PostgreSQL notify of each commit with new rows: by a trigger, so that plain SQL does it too."""
+    place = "" if rows.schema is None else f'"{rows.schema}".'
+    function = f'{place}"{rows.name}_notify"'
+    body = "$$ BEGIN PERFORM pg_notify(TG_TABLE_NAME, ''); RETURN NULL; END $$"
+    trigger = f'"{rows.name}_notify" AFTER INSERT ON {place}"{rows.name}"'
+    for statement in (
+        f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS {body}",
+        f"CREATE TRIGGER {trigger} FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
+    ):
+        event.listen(rows, "after_create", _on_postgresql(statement))
+    event.listen(rows, "after_drop", _on_postgresql(f"DROP FUNCTION IF EXISTS {function}()"))
+
+
+def _on_postgresql(statement: str) -> ExecutableDDLElement:
+    made: ExecutableDDLElement = DDL(statement).execute_if(dialect="postgresql")  # type: ignore[no-untyped-call]  # of SQLAlchemy
+    return made
 
 
 def _record_columns() -> list[Column[object]]:

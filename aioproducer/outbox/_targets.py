@@ -30,6 +30,26 @@ _BACKTICKS: Final = frozenset({"pymysql", "MySQLdb", "mysql", "mariadb", "aiomys
 _PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
+class SqlAlchemySession(Protocol):
+    """A session or connection of SQLAlchemy, also a scoped session."""
+
+    def begin_nested(self) -> object:
+        """Begin a savepoint."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class SqlAlchemyAsyncSession(Protocol):
+    """An asynchronous session or connection of SQLAlchemy, also a scoped session."""
+
+    def begin_nested(self) -> object:
+        """Begin a savepoint."""
+
+    async def close(self) -> None:
+        """Close it."""
+
+
 class DbApiCursor(Protocol):
     """A cursor of the DB-API, also Django's."""
 
@@ -67,10 +87,9 @@ class PsycopgAsyncConnection(Protocol):
         """Close it."""
 
 
-AsyncTarget: TypeAlias = (
-    AsyncSession | async_scoped_session[AsyncSession] | AsyncConnection | AsyncpgConnection | PsycopgAsyncConnection
-)
-SyncTarget: TypeAlias = Session | scoped_session[Session] | Connection | DbApiConnection | DbApiCursor
+# Protocols alone: without SQLAlchemy, which is optional, a type checker would know a union with its classes in part.
+AsyncTarget: TypeAlias = SqlAlchemyAsyncSession | AsyncpgConnection | PsycopgAsyncConnection
+SyncTarget: TypeAlias = SqlAlchemySession | DbApiConnection | DbApiCursor
 
 
 class Enqueued:
@@ -140,7 +159,7 @@ class Inserts:
         cursor = target if hasattr(target, "executemany") else cast("DbApiConnection", target).cursor()
         await cast("Awaitable[None]", cast("DbApiCursor", cursor).executemany(sql, rows))
 
-    def _by_cursor(self, target: DbApiConnection | DbApiCursor, rows: Sequence[Row]) -> None:
+    def _by_cursor(self, target: SyncTarget, rows: Sequence[Row]) -> None:
         root = _root(target)
         placeholder = "%s" if root == "django" else _placeholder(root, target)
         sql = self._sql(placeholder, "`" if _has_backticks(target) else '"')

@@ -10,7 +10,7 @@ from aioproducer._accumulator.open_batches import AccumulatorDependencies, Accum
 from aioproducer._accumulator.partition import Batch
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
-from aioproducer._accumulator.wait_queues import WaitQueues
+from aioproducer._accumulator.waiting import WaitQueues
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
 from aioproducer._network.metadata_refresher import MetadataRefresher

@@ -1,23 +1,29 @@
 """The tutorials, done as they say: every block is run, in order, and prints what it says."""
 
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from aioproducer.testing.kafka.server_properties import free_ports
+from tests.outbox.postgres import Postgres, missing_for_postgres
 
 TUTORIALS = Path(__file__).parent.parent.parent / "docs" / "tutorials"
 PROGRAMS = {
     "first_record.md": ["first_record.py", "many_records.py", "failures.py"],
     "first_transaction.md": ["transfer.py", "worker.py"],
+    "first_outbox.md": ["service.py"],
 }
+READY = {"broker": "ready on", "service:app": "INFO:     Uvicorn running on"}
+"""Commands that run until the end, by their first argument, and what they print when they are ready."""
 BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n```(?P<language>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 NAME = re.compile(r"[Ss]ave this as `(?P<name>\w+\.py)`")
 AIOPRODUCER = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
@@ -31,9 +37,19 @@ class Command(NamedTuple):
 
 
 @pytest.fixture
-def port() -> int:
-    """What the tutorial's 9092 is here, where tests run side by side."""
-    return free_ports(1)[0]
+def ports() -> dict[str, str]:
+    """What the tutorials' ports are here, where tests run side by side."""
+    return dict(zip(("9092", "8000"), map(str, free_ports(2)), strict=True))
+
+
+@pytest.fixture
+def database() -> Iterator[dict[str, str]]:
+    """The port of a PostgreSQL of the test's own, in the place of the tutorial's."""
+    if missing := missing_for_postgres():
+        pytest.skip(missing)
+    server = Postgres()
+    yield {"5432": str(server.port)}
+    server.stop()
 
 
 def programs(page: str) -> dict[str, str]:
@@ -52,51 +68,80 @@ def commands(page: str) -> list[Command]:
         if block["language"] == "console":
             command, _, output = block["text"].partition("\n")
             assert command.startswith("$ ")
-            found.append(Command(command.removeprefix("$ ").split(), output))
+            found.append(Command(shlex.split(command.removeprefix("$ ")), output))
     return found
 
 
-def arguments(command: Command, port: int) -> list[str]:
+def arguments(command: Command, ports: dict[str, str]) -> list[str]:
     program, *rest = command.words
-    if program == "python":
-        return [sys.executable, *rest]
+    if program == "curl":
+        return command.words
+    if program in {"python", "uvicorn"}:
+        module = ["-m", "uvicorn", "--port", ports["8000"]] if program == "uvicorn" else []
+        return [sys.executable, *module, *rest]
     assert program == "aioproducer"
-    option = {"broker": ["--port", str(port)], "tail": ["-b", f"127.0.0.1:{port}"]}
+    option = {"broker": ["--port", ports["9092"]], "tail": ["-b", f"127.0.0.1:{ports['9092']}"]}
     return [*AIOPRODUCER, *rest, *option[rest[0]]]
 
 
 @contextmanager
-def running(command: list[str]) -> Iterator[None]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+def running(command: list[str], ready: str, folder: Path) -> Iterator[None]:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment
+    ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready on")
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith(ready):
+                break
+        else:
+            pytest.fail("".join(said))
         try:
             yield
         finally:
             process.send_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_tutorial_does_what_it_says(name: str, port: int, tmp_path: Path) -> None:
-    page = (TUTORIALS / name).read_text("utf-8").replace("9092", str(port))
+def do(name: str, ports: dict[str, str], folder: Path) -> None:
+    """Run the commands of a tutorial, and compare what they print."""
+    page = (TUTORIALS / name).read_text("utf-8")
+    for shown, real in ports.items():
+        page = page.replace(shown, real)
     for program, text in programs(page).items():
-        (tmp_path / program).write_text(text, "utf-8")
-    broker, *rest = commands(page)
-    printed = []
-    with running(arguments(broker, port)):
-        for command in rest:
+        (folder / program).write_text(text, "utf-8")
+    printed, expected = [], []
+    with ExitStack() as until_the_end:
+        for command in commands(page):
+            if command.words[1] in READY:
+                started = running(arguments(command, ports), READY[command.words[1]], folder)
+                until_the_end.enter_context(started)
+                continue
             ended = subprocess.run(
-                arguments(command, port),
+                arguments(command, ports),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
-                cwd=tmp_path,
+                cwd=folder,
                 timeout=60,
             )
-            printed.append((command.words, ended.returncode, ended.stdout))
+            printed.append((command.words, ended.returncode, ended.stdout.rstrip()))
+            expected.append((command.words, 0, command.output.rstrip()))
 
-    assert printed == [(command.words, 0, command.output) for command in rest]
+    assert printed == expected
+
+
+@pytest.mark.parametrize("name", ["first_record.md", "first_transaction.md"])
+def test_tutorial_does_what_it_says(name: str, ports: dict[str, str], tmp_path: Path) -> None:
+    do(name, ports, tmp_path)
+
+
+def test_tutorial_of_the_outbox_does_what_it_says(
+    ports: dict[str, str], database: dict[str, str], tmp_path: Path
+) -> None:
+    do("first_outbox.md", ports | database, tmp_path)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

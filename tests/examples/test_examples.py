@@ -35,7 +35,9 @@ def values_in(cluster: FakeCluster, topic: str) -> list[bytes | None]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"fastapi_service.py", "one_screen.py", "worker.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        *("fastapi_outbox.py", "fastapi_service.py", "one_screen.py", "worker.py")
+    }
 
 
 async def test_one_screen(cluster: FakeCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -13,7 +14,6 @@ from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.flush_generations import FlushGenerations
-from aioproducer._accumulator.memory_wait_queues import BufferWaiters
 from aioproducer._accumulator.nodes import Nodes
 from aioproducer._accumulator.open_batches import MOST_PER_STEP, AccumulatorDependencies, AccumulatorSettings
 from aioproducer._accumulator.partition import (
@@ -28,7 +28,7 @@ from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
+from aioproducer._accumulator.waiting import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.measures import Measures
@@ -384,44 +384,31 @@ CHUNK = b"x" * 900
 
 
 class Queue:
-    """Wait queues of their own on a core, with nothing around them."""
+    """Records that wait for memory on a core, in the order in which they leave."""
 
     def __init__(self, core: CoreParts) -> None:
         self.core = core
-        self.appended: list[WaitingRecord] = []
-        self.refused: list[tuple[WaitingRecord, KafkaError]] = []
-        self.waiters = BufferWaiters(
-            core.appender, core.open_batches, on_appended=self._note_appended, on_refused=self._note_refused
-        )
+        self._left: list[WaitingRecord] = []
 
-    def _note_appended(self, record: WaitingRecord, _: Delivery) -> None:
-        self.appended.append(record)
-        self._leave(record)
+    @property
+    def appended(self) -> list[WaitingRecord]:
+        refused = [record for record, _ in self.core.failed]
+        return [record for record in self._left if record not in refused]
 
-    def _note_refused(self, record: WaitingRecord, error: KafkaError) -> None:
-        self.refused.append((record, error))
-        self._leave(record)
+    def join(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
+        record = self.core.record(value, partition=partition, key=key)
+        record.on_left = partial(self._left.append, record)
+        self.core.wait_queues.join(record, is_counted=True)
+        return record
 
-    def _leave(self, record: WaitingRecord) -> None:
-        assert record.queue is not None
-        assert record.queue_owner is not None
-        record.queue.leave(record)
-        record.queue_owner.waiting_count -= 1
-
-    def record(self, *, partition: int | None = 0, key: bytes | None = None, value: bytes = CHUNK) -> WaitingRecord:
-        return self.core.record(value, partition=partition, key=key)
-
-    def join(self, *, partition: int | None = 0, value: bytes = CHUNK) -> WaitingRecord:
-        made = self.record(partition=partition, value=value)
-        made.call_order = len(self.appended) + sum(1 for _ in self.waiters)
-        self.waiters.join(made, self.waiters.owner_of(made))
-        return made
+    def serve(self) -> None:
+        self.core.wait_queues.serve()
 
     def free(self, chunks: int = 1) -> None:
         """Have the oldest batches of node 1 acknowledged, and serve."""
         for _ in range(chunks):
             self.core.acknowledge(self.core.drain()[0])
-        self.waiters.serve()
+        self.serve()
 
 
 def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:

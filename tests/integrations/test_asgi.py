@@ -335,8 +335,8 @@ async def test_answer_has_no_secret(one_broker: FakeCluster) -> None:
     "producers,error",
     [
         ((), "producers is empty"),
-        ((None,), r"producers\[0\] must be a Producer or a BlockingProducer, not NoneType"),
-        ((Producer,), r"producers\[0\] must be a Producer or a BlockingProducer, not type"),
+        ((None,), r"producers\[0\] must be a Producer, a BlockingProducer or a Relay, not NoneType"),
+        ((Producer,), r"producers\[0\] must be a Producer, a BlockingProducer or a Relay, not type"),
     ],
 )
 def test_invalid_producers_are_refused_at_once(producers: tuple[object, ...], error: str) -> None:

@@ -299,7 +299,7 @@ def test_hosts_that_are_no_names_are_refused(hosts: object, error: type[Exceptio
     "producers,error",
     [
         ((), "producers is empty"),
-        (("localhost:9092",), r"producers\[0\] must be a Producer or a BlockingProducer, not str"),
+        (("localhost:9092",), r"producers\[0\] must be a Producer, a BlockingProducer or a Relay, not str"),
     ],
 )
 def test_invalid_producers_are_refused_at_once(producers: tuple[object, ...], error: str) -> None:

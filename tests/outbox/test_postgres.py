@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import asyncpg
 import psycopg
@@ -11,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 
 from aioproducer import ProducerRecord
-from aioproducer.outbox import NotInTransactionError, Outbox, OutboxTableError
+from aioproducer.outbox import NotInTransactionError, Outbox, OutboxTableError, Relay
 from aioproducer.testing import FakeCluster
 from tests.outbox.postgres import Postgres, missing_for_postgres
 from tests.outbox.test_relay import relaying, sent, until, write
@@ -138,3 +139,63 @@ async def test_relay_goes_on_after_the_server_was_killed(  # noqa: PLR0917  # fi
         await until(lambda: relay.statistics().rows_sent == 2)
 
     assert sent(kafka) == [b"a", b"b"]
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproducer.outbox._relay.POLL_S", (3_600.0, 3_600.0))
+
+
+def has_sent(relay: Relay, rows: int) -> bool:
+    return relay.statistics().rows_sent == rows
+
+
+PLAIN_INSERT = "INSERT INTO kafka_outbox (topic, value) VALUES ('orders', 'v')"
+
+
+@pytest.mark.usefixtures("no_polling")
+async def test_commit_of_another_program_wakes_the_relay(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, server: Postgres, outbox: Outbox, kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table's trigger notifies; only that, since the relay looks for rows once an hour here."""
+    monkeypatch.setattr("aioproducer.outbox._relay.LISTEN_AGAIN_S", 3_600.0)
+    async with relaying(outbox, engine, kafka) as relay:
+        for number in range(1, 4):
+            async with await psycopg.AsyncConnection.connect(f"postgresql://{server.dsn}") as other:
+                await other.execute(PLAIN_INSERT)
+            await until(partial(has_sent, relay, number))
+
+
+@pytest.mark.usefixtures("no_polling")
+async def test_relay_listens_again_after_its_connection_was_cut(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, server: Postgres, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+    async with (
+        relaying(outbox, engine, kafka) as relay,
+        await psycopg.AsyncConnection.connect(f"postgresql://{server.dsn}", autocommit=True) as other,
+    ):
+        async with asyncio.timeout(60):
+            while not (await (await other.execute(cut)).fetchall()):  # noqa: ASYNC110  # of another process
+                await asyncio.sleep(0.01)
+        await other.execute(PLAIN_INSERT)
+        await until(lambda: relay.statistics().rows_sent == 1)
+        assert relay.health().is_ready
+
+
+@pytest.mark.usefixtures("engine")
+async def test_tables_of_a_schema_notify_and_are_dropped_whole(server: Postgres) -> None:
+    made = create_async_engine(server.url("asyncpg"))
+    outbox = Outbox("Events", schema="other")
+    async with made.begin() as connection:
+        await connection.execute(text("CREATE SCHEMA IF NOT EXISTS other"))
+    await outbox.create(made)
+    async with await psycopg.AsyncConnection.connect(f"postgresql://{server.dsn}", autocommit=True) as listener:
+        await listener.execute('LISTEN "Events"')
+        async with made.begin() as connection:
+            await outbox.enqueue(connection, "orders", b"v")
+        assert [found.channel async for found in listener.notifies(stop_after=1, timeout=60)] == ["Events"]
+    async with made.begin() as connection:
+        await connection.run_sync(outbox.metadata.drop_all)
+        await connection.execute(text("DROP SCHEMA other"))  # refused if a function were left
+    await made.dispose()

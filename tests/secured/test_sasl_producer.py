@@ -106,9 +106,9 @@ def goes_on() -> Callable[[], bool]:
     return lambda: loop.time() < end
 
 
-def check(before: ProducerStatistics, after: ProducerStatistics) -> None:
+def check(before: ProducerStatistics, after: ProducerStatistics, *, retries: int = 0) -> None:
     assert after.connections_created == before.connections_created
-    assert after.records_retried == before.records_retried
+    assert after.records_retried - before.records_retried <= retries
     assert after.records_failed == 0
     assert after.reauthentications >= 2
 
@@ -139,7 +139,8 @@ async def test_transactions(kafka_with_sessions: KafkaCluster, mechanism: str) -
             async with producer.transaction() as txn:
                 await txn.send(name, b"value")
         after = producer.statistics()
-        check(before, after)
+        # A first record may meet a broker that still writes the markers of the last transaction, and is sent again.
+        check(before, after, retries=after.transactions_committed)
 
     assert after.transactions_aborted == 0
 

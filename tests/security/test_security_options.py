@@ -125,8 +125,8 @@ def without(options: dict[str, Any], *names: str) -> dict[str, Any]:
         (PLAIN | {"sasl_kerberos_service_name": "kafka"}, "sasl_kerberos_service_name", "is for GSSAPI"),
         (OAUTH | {"sasl_kerberos_keytab": "k"}, "sasl_kerberos_keytab", "is for GSSAPI"),
         (GSSAPI | {"sasl_mechanism": "gssapi"}, "sasl_mechanism", "'GSSAPI'"),
-        (GSSAPI | {"sasl_kerberos_kinit_cmd": "/opt/kinit"}, "sasl_kerberos_kinit_cmd", "no kinit is run"),
-        (GSSAPI | {"sasl_kerberos_domain_name": "a"}, "sasl_kerberos_domain_name", "the cluster advertises"),
+        (GSSAPI | {"sasl_kerberos_kinit_cmd": "/opt/kinit"}, "sasl_kerberos_kinit_cmd", "nothing here"),
+        (GSSAPI | {"sasl_kerberos_domain_name": "a"}, "sasl_kerberos_domain_name", "use sasl_kerberos_service_name"),
         # TLS
         ({"ssl_truststore_location": "ca.pem"}, "ssl_truststore_location", "PLAINTEXT, the default: set"),
         (
@@ -262,8 +262,8 @@ def test_no_repr_shows_password_or_jaas_text() -> None:
         ("sasl.login.class", "Java classes"),
         ("oauthbearer_token_refresh_cb", "sasl_token_provider"),
         ("oauth_cb", "sasl_token_provider"),
-        ("ssl.engine.factory.class", "ssl_context, an ssl.SSLContext or a function, takes its place"),
-        ("ssl.trustmanager.algorithm", "ssl_context, an ssl.SSLContext or a function, takes its place"),
+        ("ssl.engine.factory.class", "pass ssl_context=, an ssl.SSLContext or a function"),
+        ("ssl.trustmanager.algorithm", "pass ssl_context=, an ssl.SSLContext or a function"),
         ("ssl.ca.location", "use 'ssl.truststore.location'"),
         ("ssl.certificate.location", "use 'ssl.keystore.location', one file in PEM"),
         ("ssl.key.pem", "use 'ssl.keystore.key'"),

@@ -1,7 +1,7 @@
 """Types of topics with typed keys and values that checkers must accept and infer. Checked, never run."""
 
 from dataclasses import dataclass
-from typing import TypedDict, assert_type
+from typing import TypedDict, Unpack, assert_type
 from uuid import UUID
 
 import msgspec
@@ -13,11 +13,13 @@ from aioproducer import (
     BooleanSerializer,
     BulkDelivery,
     BulkResult,
+    ColumnFields,
     Delivery,
     DoubleSerializer,
     JsonSerializer,
     LongSerializer,
     Producer,
+    RecordFields,
     RecordMetadata,
     Serializer,
     Topic,
@@ -108,3 +110,41 @@ def blocking(producer: BlockingProducer, order: Order) -> None:
     orders.enqueue(order)
     orders.enqueue({"id": 7})  # type: ignore[arg-type]
     orders.send(order, key=b"k")  # type: ignore[arg-type]
+
+
+async def passed_on(producer: Producer, orders: Topic[str, Order], order: Order) -> None:
+    fields: RecordFields[str] = {"key": "k", "partition": 0, "timestamp": 0, "deadline": 1.5}
+    assert_type(await orders.send_and_wait(order, **fields), RecordMetadata)
+    assert_type(orders.send(order, **fields), Delivery)
+    assert_type(await publish(producer, b"v", key=b"k", headers=[("h", None)]), RecordMetadata)
+    columns: ColumnFields[str] = {"keys": ["k"], "timestamps": [0], "record_headers": [None]}
+    assert_type(await orders.send_many([order], **columns), BulkDelivery)
+
+
+async def publish(producer: Producer, value: object, **fields: Unpack[RecordFields[object]]) -> RecordMetadata:
+    return await producer.send_and_wait("orders", value, **fields)
+
+
+class Quoting(Producer):
+    async def send_and_wait(
+        self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]
+    ) -> RecordMetadata:
+        return await super().send_and_wait(topic, f'"{value}"', **fields)
+
+
+async def mistakes_by_name(producer: Producer, orders: Topic[str, Order], order: Order) -> None:
+    await producer.send_and_wait("orders", b"v", lane=0)  # type: ignore[call-arg]
+    await producer.send_and_wait("orders", b"v", partition="0")  # type: ignore[arg-type]
+    await producer.send_and_wait(value=b"v")  # type: ignore[call-arg]
+    producer.send_threadsafe("orders", b"v", deadline="1")  # type: ignore[arg-type]
+    await producer.send_many("orders", [b"v"], timestamps=0)  # type: ignore[arg-type]
+    await producer.send_arrow("orders", [], key=b"k")  # type: ignore[arg-type]
+    await orders.send_and_wait(order, key=b"k")  # type: ignore[arg-type]
+    await orders.send_and_wait(order, cb=print)  # type: ignore[call-arg]
+
+
+def blocking_mistakes_by_name(producer: BlockingProducer, orders: BlockingTopic[str, Order], order: Order) -> None:
+    producer.enqueue("orders", b"v", lane=0)  # type: ignore[call-arg]
+    producer.send("orders", b"v", timestamp="0")  # type: ignore[arg-type]
+    orders.send_threadsafe(order, key=b"k")  # type: ignore[arg-type]
+    orders.send_many([order], keys=7)  # type: ignore[arg-type]

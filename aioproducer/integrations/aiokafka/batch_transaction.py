@@ -8,42 +8,26 @@ failure, and the same batch is tried again.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
 from aioproducer._native.delivery import BatchResult
+from aioproducer._producer.record_fields import shows_fields
 from aioproducer._sender.completion import call_on_delivery, error_of_refused
 from aioproducer.errors import TransactionAbortableError
 from aioproducer.records import check_callback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterable, Iterable
+    from typing import Unpack
 
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer._producer.arguments import GroupArgument, OffsetsArgument
     from aioproducer._producer.bulk import BulkDelivery
+    from aioproducer._producer.record_fields import ColumnFields, RecordFields
     from aioproducer._producer.transaction import Transaction
     from aioproducer.errors import KafkaError
     from aioproducer.records import RecordMetadata
-
-
-class RecordParts(TypedDict, total=False):
-    """Arguments of a record besides topic and value; see `Producer.send`."""
-
-    key: object
-    partition: int | None
-    timestamp: int | None
-    headers: Sequence[tuple[str, bytes | None]] | None
-    on_delivery: OnDelivery | None
-
-
-class ColumnParts(TypedDict, total=False):
-    """Arguments of a column besides topic and values; see `Producer.send_many`."""
-
-    keys: Iterable[object] | None
-    partition: int | None
-    timestamp: int | None
-    headers: Sequence[tuple[str, bytes | None]] | None
 
 
 class BatchTransaction:
@@ -59,27 +43,35 @@ class BatchTransaction:
         """The transaction itself, for its other methods, which raise."""
         self._log = log
 
-    async def enqueue(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
+    @shows_fields
+    async def enqueue(self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]) -> Delivery:
         """As `Producer.enqueue`; in a transaction that has failed, a delivery that fails."""
         try:
-            return await self.transaction.enqueue(topic, value, **parts)
+            return await self.transaction.enqueue(topic, value, **fields)
         except TransactionAbortableError as error:
-            return self._failed(error, parts.get("on_delivery"))
+            return self._failed(error, fields.get("on_delivery"))
 
-    def send(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> Delivery:
+    @shows_fields
+    def send(self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]) -> Delivery:
         """As `Producer.send`; in a transaction that has failed, a delivery that fails when it is awaited."""
         try:
-            return self.transaction.send(topic, value, **parts)
+            return self.transaction.send(topic, value, **fields)
         except TransactionAbortableError as error:
-            return self._failed(error, parts.get("on_delivery"))
+            return self._failed(error, fields.get("on_delivery"))
 
-    async def send_and_wait(self, topic: str, value: object = None, **parts: Unpack[RecordParts]) -> RecordMetadata:
+    @shows_fields
+    async def send_and_wait(
+        self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]
+    ) -> RecordMetadata:
         """As `Producer.send_and_wait`; raises what the record failed with."""
-        return await self.send(topic, value, **parts)
+        return await self.send(topic, value, **fields)
 
-    async def send_many(self, topic: str, values: Iterable[object], **parts: Unpack[ColumnParts]) -> BulkDelivery:
+    @shows_fields
+    async def send_many(
+        self, topic: str, values: Iterable[object] | AsyncIterable[object], **fields: Unpack[ColumnFields[object]]
+    ) -> BulkDelivery:
         """As `Producer.send_many`; raises in a transaction that has failed, and `run` handles that error."""
-        return await self.transaction.send_many(topic, values, **parts)
+        return await self.transaction.send_many(topic, values, **fields)
 
     async def send_offsets(self, offsets: OffsetsArgument, group: GroupArgument) -> None:
         """As `Transaction.send_offsets`, for offsets of another group; the loop sends those of the batch."""

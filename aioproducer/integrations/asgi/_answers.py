@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aioproducer._producer.producer import Producer
+from aioproducer.integrations.asgi._relays import is_relay
 
 if TYPE_CHECKING:
     from aioproducer._producer.producer_metrics import LiveView
@@ -74,10 +75,12 @@ class GetApp(ABC):
 
 def check_producers(producers: tuple[object, ...]) -> None:
     if not producers:
-        raise TypeError("producers is empty: at least one Producer or BlockingProducer is needed")
+        raise TypeError("producers is empty: at least one Producer, BlockingProducer or Relay is needed")
     for number, producer in enumerate(producers):
-        if isinstance(producer, type) or not hasattr(producer, "_view"):
-            text = f"producers[{number}] must be a Producer or a BlockingProducer, not {type(producer).__name__}"
+        if isinstance(producer, type) or not (hasattr(producer, "_view") or is_relay(producer)):
+            text = (
+                f"producers[{number}] must be a Producer, a BlockingProducer or a Relay, not {type(producer).__name__}"
+            )
             raise TypeError(text)
 
 

@@ -27,12 +27,14 @@ from aioproducer.integrations.asgi._answers import (
     json_answer,
     on_its_loop,
 )
+from aioproducer.integrations.asgi._relays import document_of_relay, is_relay
 
 if TYPE_CHECKING:
     from aioproducer._producer.producer import Producer
     from aioproducer._producer.producer_metrics import LiveView, NodeView
     from aioproducer.blocking import BlockingProducer
     from aioproducer.explanation import Waiting, WaitingCall
+    from aioproducer.outbox import Relay
 
 PARTITIONS: Final = 50
 REASONS: Final = 8
@@ -59,7 +61,9 @@ class Inspector(GetApp):
         hosts: names that the header `Host` may have, against DNS rebinding.
     """
 
-    def __init__(self, producers: Sequence[Producer | BlockingProducer], *, hosts: Iterable[str] = LOCAL_HOSTS) -> None:
+    def __init__(
+        self, producers: Sequence[Producer | BlockingProducer | Relay], *, hosts: Iterable[str] = LOCAL_HOSTS
+    ) -> None:
         self._producers = producers
         self._hosts = _checked(hosts)
         self._lock = asyncio.Lock()
@@ -83,7 +87,7 @@ class Inspector(GetApp):
             return self._kept[1]
 
 
-def inspector(*producers: Producer | BlockingProducer, hosts: Iterable[str] = LOCAL_HOSTS) -> App:
+def inspector(*producers: Producer | BlockingProducer | Relay, hosts: Iterable[str] = LOCAL_HOSTS) -> App:
     """Return an ASGI application to mount: throughput, latency, buffer, nodes, and what records and calls wait for.
 
     `Mount("/producer", inspector(producer))` is a route of Starlette and FastAPI. The page is whole in itself and loads
@@ -92,14 +96,15 @@ def inspector(*producers: Producer | BlockingProducer, hosts: Iterable[str] = LO
     producer, however many pages are open.
 
     Args:
-        *producers: started or not, of either kind; a `Producer` must run on the event loop that serves the page.
+        *producers: started or not, of either kind; a `Producer` must run on the event loop that serves the page. Also
+            relays of an outbox: what each does, and how many rows wait.
         hosts: names under which the page is served, as the header `Host` has them, without the port. Any other is
             answered with 403, so that no page of another site reads this one in a browser (DNS rebinding). By default
             only this machine: give the name under which your team reaches it. `["*"]` leaves the check to the proxy or
             middleware in front.
 
     Raises:
-        TypeError: not a producer, with its place; or not a list of names.
+        TypeError: neither a producer nor a relay, with its place; or not a list of names.
         ValueError: no name of a host.
     """
     check_producers(producers)
@@ -117,16 +122,23 @@ def _checked(hosts: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower() for name in names)
 
 
-async def _view_of(producer: Producer | BlockingProducer) -> LiveView | KafkaError:
+async def _view_of(producer: Producer | BlockingProducer | Relay) -> LiveView | KafkaError | dict[str, object]:
+    if is_relay(producer):
+        return document_of_relay(producer)
     try:
         return await on_its_loop(producer, partial(producer._view, explained=True))
     except KafkaError as error:
         return error
 
 
-def _state_answer(now: float, views: Sequence[LiveView | KafkaError]) -> Answer:
-    producers = [_unseen(view) if isinstance(view, KafkaError) else document_of(view) for view in views]
-    return json_answer(200, {"at": now, "producers": producers})
+def _state_answer(now: float, views: Sequence[LiveView | KafkaError | dict[str, object]]) -> Answer:
+    return json_answer(200, {"at": now, "producers": [*map(_shown, views)]})
+
+
+def _shown(view: LiveView | KafkaError | dict[str, object]) -> dict[str, object]:
+    if isinstance(view, dict):
+        return view
+    return _unseen(view) if isinstance(view, KafkaError) else document_of(view)
 
 
 def _page() -> Answer:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from aioproducer.errors import KafkaError
 from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, check_producers, json_answer, on_its_loop
+from aioproducer.integrations.asgi._relays import is_relay, readiness_of
 
 if TYPE_CHECKING:
     from aioproducer._producer.producer import Producer
     from aioproducer.blocking import BlockingProducer
+    from aioproducer.outbox import Relay
 
 
 class _Readiness(GetApp):
-    def __init__(self, producers: tuple[Producer | BlockingProducer, ...]) -> None:
+    def __init__(self, producers: tuple[Producer | BlockingProducer | Relay, ...]) -> None:
         self._producers = producers
 
     async def _answer(self, scope: Scope) -> Answer:
@@ -24,7 +26,7 @@ class _Readiness(GetApp):
         return json_answer(200 if ready else 503, {"ready": ready, "producers": rows})
 
 
-def readiness(*producers: Producer | BlockingProducer) -> App:
+def readiness(*producers: Producer | BlockingProducer | Relay) -> App:
     """Return an ASGI application that answers 200 while all producers can send, else 503, each with its reason as JSON.
 
     `Route("/ready", readiness(producer))` is a route of Starlette and FastAPI. Ready is a producer that runs and whose
@@ -32,16 +34,19 @@ def readiness(*producers: Producer | BlockingProducer) -> App:
     after `request_timeout_ms`. The answer names brokers and errors, but nothing secret and nothing of records. It waits
     for no broker; a producer that has nothing to send asks one for a small answer, at most four times per second.
 
-    A `BlockingProducer` that was not started is started, in this process, as by its first call.
+    A `BlockingProducer` that was not started is started, in this process, as by its first call. A `Relay` of an
+    outbox is ready while it sends rows or stands by.
 
     Raises:
-        TypeError: not a producer; names its place.
+        TypeError: neither a producer nor a relay; names its place.
     """
     check_producers(producers)
     return _Readiness(producers)
 
 
-async def _row_of(producer: Producer | BlockingProducer) -> dict[str, object]:
+async def _row_of(producer: Producer | BlockingProducer | Relay) -> dict[str, object]:
+    if is_relay(producer):
+        return readiness_of(producer)
     try:
         view = await on_its_loop(producer, producer._probe)
     except (KafkaError, OSError, RuntimeError) as error:  # the latter: no more files or threads are allowed

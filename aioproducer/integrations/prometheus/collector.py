@@ -45,7 +45,7 @@ _OF_CLIENT: Final = ("client-id",)
 
 
 class HasMetrics(Protocol):
-    """A producer of either kind."""
+    """A producer of either kind, or a relay of an outbox."""
 
     def metrics(self) -> list[Metric]:
         """Return the current metrics; any thread may call it."""
@@ -60,7 +60,7 @@ class ProducerCollector:
     `id-2`, or the next number that no other has. Each keeps its label, which is free again after a scrape without it.
 
     Args:
-        *producers: `Producer` or `BlockingProducer`; started or not.
+        *producers: `Producer`, `BlockingProducer`, or `Relay` of an outbox; started or not.
         registry: registers there; None leaves it to the caller.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Real brokers, a nemesis, and an independent checker: `python -m tests.programs.chaos --minutes 30`.
+"""Real brokers, a fault injector, and an independent checker: `python -m tests.programs.chaos --minutes 30`.
 
     --gate          three cells of 30 s, and a secured session of transactions; with two seeds, every kind of fault
     --seed N        the first cell's; each later cell has the next one

@@ -1,4 +1,4 @@
-"""One cell: a cluster, its proxies and producer processes, the nemesis over them, and the checker at the end.
+"""One cell: a cluster, its proxies and producer processes, the fault injector over them, and the checker at the end.
 
 FOLDER/  what the checker reads (checker/cell_files.py), verdict.json, what processes printed,
          and, if anything was violated, broker-N.log and the brokers' files of the topics
@@ -24,7 +24,7 @@ from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
 from tests.programs.chaos.administration import Administration
 from tests.programs.chaos.arena import Arena, now_us, run_to_end
 from tests.programs.chaos.checker.cell_files import Cell
-from tests.programs.chaos.nemesis import Nemesis, watch_leaders
+from tests.programs.chaos.fault_injector import FaultInjector, watch_leaders
 from tests.programs.chaos.plans import CLIENTS_OF_A_PROCESS, Orders, Plan
 from tests.programs.chaos.proxy import Link
 
@@ -127,11 +127,11 @@ async def _fight(plan: Plan, arena: Arena, result: CellResult) -> None:
     await arena.wait_until_acknowledged(now_us(), START_TIMEOUT_S)
     await asyncio.sleep(WARM_UP_S)
     bound_s = plan.limits["request_timeout_ms"] / 1000 + RECOVERY_S
-    nemesis = Nemesis(arena, plan.faults, longest_stop_s=plan.longest_stop_s, recovery_bound_s=bound_s)
-    result.faults = nemesis.counts
+    injector = FaultInjector(arena, plan.faults, longest_stop_s=plan.longest_stop_s, recovery_bound_s=bound_s)
+    result.faults = injector.counts
     watching = asyncio.create_task(watch_leaders(arena))
     try:
-        await nemesis.run(time.monotonic() + plan.seconds)
+        await injector.run(time.monotonic() + plan.seconds)
     finally:
         watching.cancel()
         await asyncio.wait([watching])

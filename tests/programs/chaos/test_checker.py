@@ -34,7 +34,7 @@ def test_checker_imports_nothing_of_the_producer(path: Path) -> None:
     ]
 
     foreign = [name for name in imported if name.startswith(("aioproducer", "tests.")) and ".checker" not in name]
-    assert set(foreign) <= {"tests.programs.checks"}
+    assert set(foreign) <= {"tests.programs.invariants"}
 
 
 @pytest.mark.parametrize("module", ["read_log", "__main__"])

@@ -16,8 +16,8 @@ from itertools import product
 from pathlib import Path
 
 import aioproducer
+from tests.programs.simulation.campaign import run_plan
 from tests.programs.simulation.plan import draw_plan
-from tests.programs.simulation.run import live_through
 
 HANG_S = 60.0  # limit of processor time: no run takes a hundredth of that, so one that reaches it is a busy loop
 
@@ -49,11 +49,11 @@ def _until_first(pairs: Iterator[tuple[str, int]], seconds: float) -> dict[str, 
             break
         print(f"{family} {seed}", flush=True)
         signal.setitimer(signal.ITIMER_VIRTUAL, HANG_S)  # SIGVTALRM ends the process, in native code too
-        verdict = live_through(draw_plan(family, seed))
+        result = run_plan(draw_plan(family, seed))
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         runs += 1
-        if verdict.violations:
-            return {"runs": runs, "family": family, "seed": seed, "violation": str(verdict.violations[0])}
+        if result.violations:
+            return {"runs": runs, "family": family, "seed": seed, "violation": str(result.violations[0])}
     return {"runs": runs}
 
 

@@ -80,8 +80,8 @@ INVARIANTS: Final = (
         "large_record_overtaken_for_ever",
         "while the earliest call gets nothing, later ones go on taking the memory that it waits for",
         Change(
-            "_accumulator/memory_wait_queues.py",
-            "BufferWaiters.serve",
+            "_accumulator/waiting.py",
+            "WaitQueues._try_first",
             "self._open_batches.may_use_common = False",
             "self._open_batches.may_use_common = True",
         ),

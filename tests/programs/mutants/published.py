@@ -100,9 +100,9 @@ PUBLISHED: Final = (
     Mutant(
         "cancelled_waiter_keeps_bytes",
         "a caller that gives up waiting for memory is counted forever",
-        Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
+        Change("_accumulator/waiting.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
         Change(
-            "_accumulator/wait_queues.py",
+            "_accumulator/waiting.py",
             "WaitQueues._appended",
             "self._leave(record)",
             """
@@ -111,7 +111,7 @@ PUBLISHED: Final = (
                     """,
         ),
         Change(
-            "_accumulator/wait_queues.py",
+            "_accumulator/waiting.py",
             "WaitQueues._fail",
             "self._leave(record)",
             """
@@ -125,13 +125,20 @@ PUBLISHED: Final = (
         "wakeup_lost_when_head_waiter_cancelled",
         "when the first waiter gives up, the waiters behind it are never served",
         Change(
-            "_accumulator/memory_wait_queues.py",
-            "BufferWaiters._serve_front",
-            "self._show_front(owner, queue)",
+            "_accumulator/waiting.py",
+            "Fronts.serve",
+            "queue, is_shown = self._fronts[competitor][0][2], True",
             """
-                    if record is not None and record.call_order == call_order:
-                        self._show_front(owner, queue)
+                    queue, is_shown = self._fronts[competitor][0][2], True
+                    first = queue.first()
+                    is_there = first is not None and first.call_order == call_order
                     """,
+        ),
+        Change(
+            "_accumulator/waiting.py",
+            "Fronts.serve",
+            "is_shown = self.show(queue)",
+            "is_shown = is_there and self.show(queue)",
         ),
         families=("D8", "D2"),
     ),
@@ -267,8 +274,9 @@ PUBLISHED: Final = (
         Change(
             "_producer/send_methods.py",
             "SendMethods.send_and_wait",
-            "return await delivery",
+            "return await (await self.enqueue(topic, value, **fields))",
             """
+                    delivery = await self.enqueue(topic, value, **fields)
                     try:
                         return await delivery
                     except BaseException as error:
@@ -280,21 +288,13 @@ PUBLISHED: Final = (
         Change(
             "_producer/runtime.py",
             "ProducerRuntime",
-            '''
-                    def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
-                        """Queue a record until its topic is known and memory is free."""
-                        if record.topic not in self.appender.topics:
-                            self.metadata.add_topic(record.topic, record.called_at)
-                        self.wait_queues.join(record, is_counted=is_counted)
-                        self.wakeup.set()
-                    ''',
-            '''
-                    def queue_record(self, record: WaitingRecord, *, is_counted: bool) -> None:
-                        """Queue a record until its topic is known and memory is free."""
-                        if record.topic not in self.appender.topics:
-                            self.metadata.add_topic(record.topic, record.called_at)
-                        self.wait_queues.join(record, is_counted=is_counted)
-                        self.wakeup.set()
+            """
+                    def new_result(self) -> BatchResult:
+                        return BatchResult(self.loop, None)
+                    """,
+            """
+                    def new_result(self) -> BatchResult:
+                        return BatchResult(self.loop, None)
                     def take_back(self, delivery, cause) -> None:
                         from aioproducer.errors import Outcome
                         partition = self.accumulator.partitions.find(delivery._batch_result.topic_partition)
@@ -303,7 +303,7 @@ PUBLISHED: Final = (
                                 error = KafkaError(f'withdrawn: {cause!r}', outcome=Outcome.NOT_WRITTEN)
                                 partition.queued.remove(batch)
                                 self.settlement._fail(batch, error, self.loop.time())
-                    ''',
+                    """,
         ),
         families=("D8", "D1"),
     ),

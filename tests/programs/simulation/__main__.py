@@ -1,22 +1,8 @@
-"""The whole, unmodified producer in virtual time: one integer decides everything that happens, and a checker judges it.
+"""Runs the whole, unmodified producer in virtual time: a seed decides everything, and checkers look for violations.
 
-`python -m tests.programs.simulation --family D2 --seed 123` replays one run, `--seeds 1000 --all` lives many through;
+`python -m tests.programs.simulation --family D2 --seed 123` replays one run, `--seeds 1000 --all` does many;
 `coverage run --branch -m tests.programs.simulation --all` shows which lines they reach. Nothing here reads a clock,
-opens a socket or draws unseeded randomness.
-
-| word | meaning |
-|---|---|
-| family | what the plans of one kind are drawn from: D1, "order in one partition", to D20, "hostile brokers" |
-| plan | what one family and one seed decide before the run: options, cluster, callers, strikes |
-| strike | one fault at one time; `FAULTS` has every kind |
-| nemesis | carries out the strikes (Jepsen's word) |
-| run | one plan, lived through against the sans-IO brokers of `aioproducer.testing.fake_broker` |
-| story | one record or transaction, and what its caller was told of it |
-| watch | checks one promise while the run goes on |
-| excuse | a reason in the plan for which a record or a transaction may fail |
-| check | a promise by its name, LOST or IDLE: `tests/programs/checks.py` |
-| stray | a request of one transaction that arrives during a later one |
-| scene | two to four records and one fault, of which every order of events is tried |
+opens a socket or draws unseeded randomness. `docs/explanation/simulation.md` explains the parts and their words.
 """
 
 import argparse
@@ -24,20 +10,20 @@ import math
 import sys
 from statistics import median
 
+from tests.programs.simulation.campaign import Campaign, Outcome, run_campaign, run_plan
 from tests.programs.simulation.families import FAMILIES
-from tests.programs.simulation.life import Verdict
 from tests.programs.simulation.plan import Plan, draw_plan
-from tests.programs.simulation.run import Campaign, Outcome, live_through, live_through_many
-from tests.programs.simulation.scenes import MOST_DEVIATIONS, SCENES, Deviation, play, schedule_of, search
+from tests.programs.simulation.run import RunResult
+from tests.programs.simulation.scenarios import MOST_DEVIATIONS, SCENARIOS, Deviation, play, schedule_of, search
 from tests.programs.simulation.shrinker import Shrinkage, breaks, shrink
 
-_DESCRIPTION = "`--family D2 --seed 123` replays one run, `--seeds 1000 --all` lives many through."
+_DESCRIPTION = "`--family D2 --seed 123` replays one run, `--seeds 1000 --all` does many."
 _SCHEDULE_HELP = "who goes first where asyncio leaves it open: as asyncio does it, or by random priorities"
 
 
 def main() -> None:
     arguments = _parser().parse_args()
-    if arguments.scene:
+    if arguments.scenario:
         is_good = play_or_search(arguments)
     else:
         is_good = _replay(arguments) if arguments.seed is not None else _many(arguments)
@@ -51,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="replay this one, and print its history if it fails")
     parser.add_argument("--verbose", action="store_true", help="print the history of the replayed run in any case")
     parser.add_argument("--shrink", action="store_true", help="search for a smaller run that fails in the same way")
-    parser.add_argument("--only-strikes", metavar="N,N", help="of the plan's strikes, only these (from 0)")
+    parser.add_argument("--only-faults", metavar="N,N", help="of the plan's faults, only these (from 0)")
     parser.add_argument("--records", type=int, help="no more records than these")
     parser.add_argument("--callers", type=int, help="no more callers than these")
     parser.add_argument("--set", metavar="OPTION=VALUE", action="append", default=[], help="another producer option")
@@ -61,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--until-first", action="store_true", help="stop at the first broken invariant")
-    _add_scene_arguments(parser)
+    _add_scenario_arguments(parser)
     return parser
 
 
@@ -70,20 +56,20 @@ def _replay(arguments: argparse.Namespace) -> bool:
     if len(families) != 1:
         raise SystemExit("--seed needs exactly one --family")
     plan = _changed(draw_plan(families[0], arguments.seed, schedule=arguments.schedule), arguments)
-    verdict = live_through(plan)
+    result = run_plan(plan)
     shrinkage = Shrinkage(plan)
-    if arguments.shrink and verdict.violations:
-        shrinkage = shrink(plan, breaks(verdict.violations[0].invariant))
-    is_shown = arguments.verbose or bool(verdict.violations)
+    if arguments.shrink and result.violations:
+        shrinkage = shrink(plan, breaks(result.violations[0].invariant))
+    is_shown = arguments.verbose or bool(result.violations)
     print_plan(shrinkage.plan)
-    print_verdict(live_through(shrinkage.plan, is_recording=is_shown), shrinkage)
-    return not verdict.violations
+    print_result(run_plan(shrinkage.plan, is_recording=is_shown), shrinkage)
+    return not result.violations
 
 
 def _changed(plan: Plan, arguments: argparse.Namespace) -> Plan:
     shrinkage = Shrinkage(plan)
-    if arguments.only_strikes is not None:
-        shrinkage = shrinkage.with_strikes([int(each) for each in arguments.only_strikes.split(",") if each])
+    if arguments.only_faults is not None:
+        shrinkage = shrinkage.with_faults([int(each) for each in arguments.only_faults.split(",") if each])
     if arguments.records is not None:
         shrinkage = shrinkage.with_records(arguments.records)
     if arguments.callers is not None:
@@ -107,45 +93,45 @@ def _many(arguments: argparse.Namespace) -> bool:
         seconds=60 * arguments.minutes,
         schedule=arguments.schedule,
     )
-    outcome = live_through_many(campaign)
+    outcome = run_campaign(campaign)
     print_campaign(campaign, outcome)
     return not outcome.failures
 
 
-def _add_scene_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--scene", choices=("all", *SCENES), action="append", help="try all orders of it; again for more"
+        "--scenario", choices=("all", *SCENARIOS), action="append", help="try all orders of it; again for more"
     )
     parser.add_argument(
-        "--deviations", metavar="N:W,N:W", help="replay the scene with these; 'none' for asyncio's order"
+        "--deviations", metavar="N:W,N:W", help="replay the scenario with these; 'none' for asyncio's order"
     )
     parser.add_argument("--most-deviations", type=int, default=MOST_DEVIATIONS, help="of one schedule, in a search")
 
 
 def play_or_search(arguments: argparse.Namespace) -> bool:
-    names = list(SCENES) if "all" in arguments.scene else arguments.scene
+    names = list(SCENARIOS) if "all" in arguments.scenario else arguments.scenario
     is_good = True
     for name in names:
         if arguments.deviations is not None:
-            is_good &= _replay_scene(name, arguments.deviations)
+            is_good &= _replay_scenario(name, arguments.deviations)
         else:
-            is_good &= _search_scene(name, arguments.most_deviations)
+            is_good &= _search_scenario(name, arguments.most_deviations)
     return is_good
 
 
-def _replay_scene(name: str, text: str) -> bool:
+def _replay_scenario(name: str, text: str) -> bool:
     deviations: list[Deviation] = []
     for pair in text.split(",") if text != "none" else []:
         choice, _, way = pair.partition(":")
         deviations.append((int(choice), int(way)))
-    verdict = play(SCENES[name], schedule_of(deviations), is_recording=True)
-    print_plan(verdict.plan)
-    print_verdict(verdict, Shrinkage(verdict.plan))
-    return not verdict.violations
+    result = play(SCENARIOS[name], schedule_of(deviations), is_recording=True)
+    print_plan(result.plan)
+    print_result(result, Shrinkage(result.plan))
+    return not result.violations
 
 
-def _search_scene(name: str, most_deviations: int) -> bool:
-    found = search(SCENES[name], most_deviations=most_deviations)
+def _search_scenario(name: str, most_deviations: int) -> bool:
+    found = search(SCENARIOS[name], most_deviations=most_deviations)
     print(
         f"{name}: {found.schedules} schedules with at most {most_deviations} deviations at {found.choices} choices, "
         f"all there are; {len(found.digests)} different ends, {len(found.broken)} broken",
@@ -167,19 +153,19 @@ def print_plan(plan: Plan) -> None:
     )
     print(f"  latency {plan.latency_s:.4f} s + {plan.jitter_s:.4f} s, chaos for {plan.chaos_s:.2f} s")
     print("  " + ", ".join(f"{name}={value}" for name, value in plan.options.items()))
-    for number, strike in enumerate(plan.strikes):
-        print(f"  strike {number} after {strike.at_s:.4f} s: {strike.fault}")
+    for number, planned in enumerate(plan.faults):
+        print(f"  fault {number} after {planned.at_s:.4f} s: {planned.fault}")
 
 
-def print_verdict(verdict: Verdict, shrinkage: Shrinkage) -> None:
+def print_result(result: RunResult, shrinkage: Shrinkage) -> None:
     print()
-    for event in verdict.events:
+    for event in result.events:
         print(event)
     print()
-    print(", ".join(f"{count} {end}" for end, count in verdict.ends.most_common()), f"| digest {verdict.digest:08x}")
-    for violation in verdict.violations:
+    print(", ".join(f"{count} {end}" for end, count in result.ends.most_common()), f"| digest {result.digest:08x}")
+    for violation in result.violations:
         print(f"VIOLATED {violation}")
-    if verdict.violations:
+    if result.violations:
         print(f"again: {shrinkage.command}")
 
 

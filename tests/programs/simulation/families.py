@@ -1,6 +1,6 @@
 """The families of runs: each says what its seeds may draw from.
 
-To add one, add a row to `FAMILIES`; what a fault does is said in `nemesis.py`, what callers do in `caller.py`.
+To add one, add a row to `FAMILIES`; what a fault does is said in `fault_injector.py`, what callers do in `caller.py`.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class Family:
     compression: tuple[str, ...] = ("none", "none", "none", "none", "gzip", "lz4", "snappy", "zstd")
     replication: tuple[int, ...] = (1, 3)
     profiles: tuple[str, ...] = ("4.4.0", "3.9.1", "2.8", "2.4", "2.1")
-    strikes: tuple[int, int] = (2, 14)
+    fault_count: tuple[int, int] = (2, 14)
     verbs: Mapping[str, int] = field(default_factory=lambda: MIXED_VERBS)
     cancels: float = 0.1  # share of the calls that are cancelled, with user faults
     closes_early: bool = False  # whether the producer is closed at any moment, by any task
@@ -71,10 +71,10 @@ class Family:
     mechanisms: tuple[str, ...] = ()  # of SASL, one for each seed; nothing: brokers ask for no authentication
     is_transactional: bool = False  # the producer has a transactional id; callers send transactions, not records
     sends_offsets: float = 0.0  # share of the transactions that have offsets in them
-    rivals: bool = False
+    successors: bool = False
     """Whether other producers take the transactional id over, while the fenced ones go on until they notice."""
 
-    thinks: float = 0.0
+    pauses: float = 0.0
     """Share of a transaction's records after which its caller pauses, as long as strays take to arrive."""
 
 
@@ -190,7 +190,7 @@ _ROWS = (
         always=("outage", "refusals"),
         brokers=(3, 5),
         delivery_timeout_ms=(500, 5_000),
-        strikes=(2, 8),
+        fault_count=(2, 8),
     ),
     replace(
         _TRANSACTIONAL,
@@ -219,7 +219,7 @@ _ROWS = (
         always=(*COORDINATORS, "late offsets", "late offsets"),
         rare=("expired",),
         sends_offsets=0.7,
-        thinks=0.3,
+        pauses=0.3,
     ),
     replace(
         _TRANSACTIONAL,
@@ -237,9 +237,9 @@ _ROWS = (
         ),
         always=("strays", "strays", "strays"),
         rare=("expired",),
-        rivals=True,
+        successors=True,
         sends_offsets=0.3,
-        thinks=0.2,
+        pauses=0.2,
         delivery_timeout_ms=(1_000, 4_000),
     ),
     replace(
@@ -259,7 +259,7 @@ _ROWS = (
         always=("late responses", "repeated requests", "strays", "strays", "strays"),
         rare=("downgrade", "expired"),
         sends_offsets=0.3,
-        thinks=0.5,
+        pauses=0.5,
         bulky=0.15,
         delivery_timeout_ms=(1_000, 4_000),
     ),
@@ -318,7 +318,7 @@ _ROWS = (
         faults=(*NETWORK, *LEADERS, "crash", "retriable code", "throttle", *SECURITY, "user faults"),
         calm_seeds=6,
         brokers=(1, 3),
-        strikes=(4, 16),
+        fault_count=(4, 16),
         delivery_timeout_ms=(3_000, 30_000),
         profiles=("4.4.0", "4.4.0", "3.9.1", "2.4", "2.1"),
         acks=(-1, -1, -1, 1, 0),
@@ -339,7 +339,7 @@ _ROWS = (
             "lies",
         ),
         always=("hostile bytes", "codes"),
-        strikes=(6, 18),
+        fault_count=(6, 18),
     ),
 )
 

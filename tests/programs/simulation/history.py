@@ -1,4 +1,4 @@
-"""History of one run: the story of each record, the violations, and, on request, every event as text.
+"""History of one run: the operation of each record, the violations, and, on request, every event as text.
 
 `Secrecy` looks for payloads, passwords, tokens and keys in what the producer says.
 """
@@ -32,7 +32,7 @@ class Secrecy:
     def __init__(self, violated: Callable[[str, str], None]) -> None:
         self._violated = violated
 
-    def look_at(self, what: str, text: str) -> None:
+    def check(self, what: str, text: str) -> None:
         if not any(part in text for part in _PARTS):
             return  # as almost always, and to know it takes less time than to search
         secret = _SECRET.search(text)
@@ -42,13 +42,13 @@ class Secrecy:
         if found is not None:
             self._violated("SECRECY", f"{what} holds a payload ({found[0]!r}): {text[:200]}")
 
-    def look_at_error(self, error: BaseException) -> None:
+    def check_error(self, error: BaseException) -> None:
         """Look at an error, at what it came of, and at what hangs on each of them."""
         for each in _chain(error):
             name = type(each).__name__
-            self.look_at(f"the text of {name}", f"{each} {each.args!r}")
+            self.check(f"the text of {name}", f"{each} {each.args!r}")
             for attribute, value in vars(each).items():
-                self.look_at(f"{name}.{attribute}", repr(value))
+                self.check(f"{name}.{attribute}", repr(value))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -85,7 +85,7 @@ class End(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Story:
+class Operation:
     record: RecordId
     order: int
     topic: str
@@ -143,7 +143,7 @@ class Violation(NamedTuple):
 class History:
     is_recording: bool = False
     clock: Callable[[], float] = lambda: 0.0
-    stories: list[Story] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     events: list[tuple[float, str, str]] = field(default_factory=list)  # (virtual seconds, source, event)
     secrecy: Secrecy | None = None  # looks for payloads in what the producer says; None: not in this run
@@ -153,7 +153,7 @@ class History:
         """A flush, or `close`, says that records were not delivered."""
         self.undelivered += error.count
         if self.secrecy is not None:
-            self.secrecy.look_at_error(error)
+            self.secrecy.check_error(error)
         self.note("caller", "%s", error)
 
     def note(self, who: str, what: str, *values: object) -> None:
@@ -167,11 +167,13 @@ class History:
         if len(self.violations) < 20:
             self.violations.append(Violation(invariant, text))
 
-    def begin(self, story: Story) -> Story:
-        self.stories.append(story)
+    def begin(self, operation: Operation) -> Operation:
+        self.operations.append(operation)
         if self.is_recording:
-            self.note("caller", "%s %s to %s-%s", story.verb, story.record, story.topic, story.partition)
-        return story
+            self.note(
+                "caller", "%s %s to %s-%s", operation.verb, operation.record, operation.topic, operation.partition
+            )
+        return operation
 
     def lines(self) -> list[str]:
         return [f"{at:12.6f}  {who:<9} {what}" for at, who, what in self.events]

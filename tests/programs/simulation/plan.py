@@ -26,10 +26,10 @@ BURSTS = (16, 32, 64)
 """Records that callers bring at a time: with many records there are few requests, with few there are many."""
 
 
-class Strike(NamedTuple):
+class PlannedFault(NamedTuple):
     at_s: float  # virtual seconds after the start
     fault: str  # a key of `FAULTS`
-    seed: int  # seed of its own random choices, so that removing one strike leaves the others as they are
+    seed: int  # seed of its own random choices, so that removing one fault leaves the others as they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)  # noqa: PLR0904 - one property for each choice
@@ -55,7 +55,7 @@ class Plan:
     starts_before_faults: bool
     chaos_s: float
     enabled: tuple[str, ...]
-    strikes: tuple[Strike, ...]
+    faults: tuple[PlannedFault, ...]
     beat_s: float = 0.0  # see `SimulatedNetwork.beat_s`
     burst: int = 2  # records that callers bring at a time are at most one more
     keeps_append_time: bool = False  # the topic has message.timestamp.type=LogAppendTime
@@ -145,94 +145,94 @@ class Plan:
 def draw_plan(family_name: str, seed: int, *, schedule: str = "fifo") -> Plan:
     plan = _usual_plan(family_name, seed, schedule)
     trouble = rare_trouble(plan.family, seed) if plan.enabled else ()
-    strikes = tuple(_rare_strike(fault, plan) for fault in trouble)
+    faults = tuple(_rare_fault(fault, plan) for fault in trouble)
     return dataclasses.replace(
         plan,
         enabled=(*plan.enabled, *trouble),
-        strikes=(*plan.strikes, *strikes),
+        faults=(*plan.faults, *faults),
         first_node=0 if Random(f"first-id-{family_name}-{seed}").random() < FROM_ZERO else 1,
     )
 
 
 def _usual_plan(family_name: str, seed: int, schedule: str) -> Plan:
     family = bulky_family(FAMILIES[family_name], seed)
-    chance = Random(f"{family_name}-{seed}")
-    enabled = _enabled(family, chance)
-    options = with_rare_options(_options(family, chance), family, seed)
+    rng = Random(f"{family_name}-{seed}")
+    enabled = _enabled(family, rng)
+    options = with_rare_options(_options(family, rng), family, seed)
     if not enabled:
         options |= {"delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000, "max_block_ms": 60_000}
     if family.mechanisms:
         options |= _patient_options(options, is_calm=not enabled)
-    brokers = min(chance.randint(*family.brokers), chance.randint(*family.brokers))
-    replication = min(brokers, chance.choice(family.replication))
+    brokers = min(rng.randint(*family.brokers), rng.randint(*family.brokers))
+    replication = min(brokers, rng.choice(family.replication))
     request_s = min(options["request_timeout_ms"] / 1000, 0.5)  # type: ignore[operator]  # drawn as a number
-    records = _records(family, options, chance)
-    clients = min(_draw(chance, family.clients), records)
-    chaos_s = min(chance.choice((0.3, 1.0, 2.0)) * options["delivery_timeout_ms"] / 1000, 20.0)  # type: ignore[operator]
+    records = _records(family, options, rng)
+    clients = min(_draw(rng, family.clients), records)
+    chaos_s = min(rng.choice((0.3, 1.0, 2.0)) * options["delivery_timeout_ms"] / 1000, 20.0)  # type: ignore[operator]
     return Plan(
         family=family,
         seed=seed,
         options=options,
         brokers=brokers,
-        partitions=_draw(chance, family.partitions),
+        partitions=_draw(rng, family.partitions),
         replication=replication,
-        min_insync=2 if replication == 3 and chance.random() < 0.5 else 1,
-        profile=chance.choice(family.profiles),
-        latency_s=chance.choice((0.0005, 0.005, 0.02, 0.05)) * request_s,
-        jitter_s=chance.choice((0.0, 0.001, 0.01, 0.05)) * request_s,
-        replication_delay_s=chance.choice((0.0, 0.0, 0.002, 0.05)),
-        failover_delay_s=chance.choice((0.0, 0.1, 1.0)),
+        min_insync=2 if replication == 3 and rng.random() < 0.5 else 1,
+        profile=rng.choice(family.profiles),
+        latency_s=rng.choice((0.0005, 0.005, 0.02, 0.05)) * request_s,
+        jitter_s=rng.choice((0.0, 0.001, 0.01, 0.05)) * request_s,
+        replication_delay_s=rng.choice((0.0, 0.0, 0.002, 0.05)),
+        failover_delay_s=rng.choice((0.0, 0.1, 1.0)),
         records=records,
         clients=clients,
-        pace_s=chance.choice((0.0, 0.0, 0.5) if family.closes_early else (0.0, 0.5, 1.0)) * chaos_s * clients / records,
-        max_message_bytes=_draw(chance, family.max_message_bytes) if family.max_message_bytes else None,
+        pace_s=rng.choice((0.0, 0.0, 0.5) if family.closes_early else (0.0, 0.5, 1.0)) * chaos_s * clients / records,
+        max_message_bytes=_draw(rng, family.max_message_bytes) if family.max_message_bytes else None,
         user_faults="user faults" in enabled,
-        uses_bootstrap_name=chance.random() < 0.5 or "cluster moves" in enabled,
-        starts_before_faults=chance.random() < 0.7,
+        uses_bootstrap_name=rng.random() < 0.5 or "cluster moves" in enabled,
+        starts_before_faults=rng.random() < 0.7,
         chaos_s=chaos_s,
         enabled=enabled,
-        strikes=_strikes(family, [fault for fault in enabled if fault != "user faults"], chance, chaos_s),
-        beat_s=chance.choice(BEATS) * request_s,
-        burst=chance.choice(BURSTS),
+        faults=_faults(family, [fault for fault in enabled if fault != "user faults"], rng, chaos_s),
+        beat_s=rng.choice(BEATS) * request_s,
+        burst=rng.choice(BURSTS),
         keeps_append_time="topic changes" not in enabled
         and Random(f"topic-{family_name}-{seed}").random() < APPEND_TIME,
         schedule=schedule,
     )
 
 
-def _enabled(family: Family, chance: Random) -> tuple[str, ...]:
+def _enabled(family: Family, rng: Random) -> tuple[str, ...]:
     """Half of a family's faults; none of them in one seed of some."""
-    is_calm = chance.randrange(family.calm_seeds) == 0 and not family.max_message_bytes and not family.integer_edges
-    half = [fault for fault in family.faults if chance.random() < 0.5]
+    is_calm = rng.randrange(family.calm_seeds) == 0 and not family.max_message_bytes and not family.integer_edges
+    half = [fault for fault in family.faults if rng.random() < 0.5]
     return () if is_calm and not family.always else (*family.always, *half)
 
 
-def _options(family: Family, chance: Random) -> dict[str, object]:
-    delivery_ms = _draw(chance, family.delivery_timeout_ms, middle=5_000)
-    linger_ms = min(_draw(chance, family.linger_ms, middle=10), delivery_ms // 3)
-    request_ms = chance.choice((delivery_ms - linger_ms, delivery_ms // 2, max(delivery_ms // 8, 100)))
-    acks = chance.choice(family.acks)
-    backoff_ms = chance.choice((20, 50, 100))
+def _options(family: Family, rng: Random) -> dict[str, object]:
+    delivery_ms = _draw(rng, family.delivery_timeout_ms, middle=5_000)
+    linger_ms = min(_draw(rng, family.linger_ms, middle=10), delivery_ms // 3)
+    request_ms = rng.choice((delivery_ms - linger_ms, delivery_ms // 2, max(delivery_ms // 8, 100)))
+    acks = rng.choice(family.acks)
+    backoff_ms = rng.choice((20, 50, 100))
     return {
         "acks": acks,
-        "enable_idempotence": acks == -1 and chance.choice(family.idempotence),
-        "max_in_flight_requests_per_connection": chance.randint(*family.in_flight),
+        "enable_idempotence": acks == -1 and rng.choice(family.idempotence),
+        "max_in_flight_requests_per_connection": rng.randint(*family.in_flight),
         "linger_ms": linger_ms,
-        "batch_size": _draw(chance, family.batch_size, middle=1_000, below=0.1),
-        "buffer_memory": _draw(chance, family.buffer_memory, middle=16_384, below=0.3),
-        "compression_type": chance.choice(family.compression),
+        "batch_size": _draw(rng, family.batch_size, middle=1_000, below=0.1),
+        "buffer_memory": _draw(rng, family.buffer_memory, middle=16_384, below=0.3),
+        "compression_type": rng.choice(family.compression),
         "delivery_timeout_ms": delivery_ms,
         "request_timeout_ms": min(request_ms, delivery_ms - linger_ms),
-        "max_block_ms": chance.choice((200, 2_000, 60_000)),
+        "max_block_ms": rng.choice((200, 2_000, 60_000)),
         "retry_backoff_ms": backoff_ms,
-        "retry_backoff_max_ms": chance.choice((4 * backoff_ms, 1_000)),
-        "reconnect_backoff_ms": chance.choice((5, 50)),
-        "reconnect_backoff_max_ms": chance.choice((50, 1_000)),
-        "socket_connection_setup_timeout_ms": chance.choice((300, 2_000)),
+        "retry_backoff_max_ms": rng.choice((4 * backoff_ms, 1_000)),
+        "reconnect_backoff_ms": rng.choice((5, 50)),
+        "reconnect_backoff_max_ms": rng.choice((50, 1_000)),
+        "socket_connection_setup_timeout_ms": rng.choice((300, 2_000)),
         "socket_connection_setup_timeout_max_ms": 3_000,
-        "metadata_max_age_ms": chance.choice((delivery_ms, 10 * delivery_ms, 300_000)),
-        "metadata_recovery_rebootstrap_trigger_ms": chance.choice((1_000, 5_000)),
-        "max_waiting_records": chance.choice((65_536, 65_536, 20)),
+        "metadata_max_age_ms": rng.choice((delivery_ms, 10 * delivery_ms, 300_000)),
+        "metadata_recovery_rebootstrap_trigger_ms": rng.choice((1_000, 5_000)),
+        "max_waiting_records": rng.choice((65_536, 65_536, 20)),
     }
 
 
@@ -245,43 +245,44 @@ def _patient_options(options: Mapping[str, object], *, is_calm: bool) -> dict[st
     return {"max_block_ms": max(2_000, max_block_ms)}
 
 
-def _records(family: Family, options: Mapping[str, object], chance: Random) -> int:
+def _records(family: Family, options: Mapping[str, object], rng: Random) -> int:
     """Draw the number of records: about 150, and few where each takes a batch, a request and a response alone."""
     low, high = family.records
     batch_size, buffer_memory = options["batch_size"], options["buffer_memory"]
     assert isinstance(batch_size, int)
     assert isinstance(buffer_memory, int)
     if min(batch_size, buffer_memory // 4) < SMALL_BATCH:
-        return chance.randint(low, max(low, high // 5))
-    dice = chance.random()
+        return rng.randint(low, max(low, high // 5))
+    dice = rng.random()
     if dice < 0.35 or high <= USUAL[1]:
-        return chance.randint(low, min(USUAL[0], high))
-    return chance.randint(*USUAL) if dice < 0.95 else chance.randint(USUAL[1], high)
+        return rng.randint(low, min(USUAL[0], high))
+    return rng.randint(*USUAL) if dice < 0.95 else rng.randint(USUAL[1], high)
 
 
-def _draw(chance: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:
+def _draw(rng: Random, bounds: tuple[int, int], *, middle: int | None = None, below: float = 0.5) -> int:
     """A number between bounds: `below` of the time under `middle`, and there rather near the lower bound."""
     low, high = bounds
     centre = middle if middle is not None and low < middle < high else (low + high) // 2
-    if chance.random() < below:
-        return max(low, round(math.exp(chance.uniform(math.log(low + 1), math.log(centre + 1)))) - 1)
-    return min(chance.randint(centre, high), chance.randint(centre, high))
+    if rng.random() < below:
+        return max(low, round(math.exp(rng.uniform(math.log(low + 1), math.log(centre + 1)))) - 1)
+    return min(rng.randint(centre, high), rng.randint(centre, high))
 
 
-def _strikes(family: Family, faults: list[str], chance: Random, chaos_s: float) -> tuple[Strike, ...]:  # noqa: PLR0917
+def _faults(family: Family, faults: list[str], rng: Random, chaos_s: float) -> tuple[PlannedFault, ...]:  # noqa: PLR0917
     if not faults:
         return ()
-    count = chance.randint(*family.strikes)
-    times = sorted(chance.uniform(0, chaos_s) for _ in range(count))
-    first = tuple(Strike(0.0, fault, chance.getrandbits(32)) for fault in family.at_start if chance.random() < 0.5)
-    return first + tuple(Strike(at, chance.choice(faults), chance.getrandbits(32)) for at in times)
+    count = rng.randint(*family.fault_count)
+    times = sorted(rng.uniform(0, chaos_s) for _ in range(count))
+    first = tuple(PlannedFault(0.0, fault, rng.getrandbits(32)) for fault in family.at_start if rng.random() < 0.5)
+    return first + tuple(PlannedFault(at, rng.choice(faults), rng.getrandbits(32)) for at in times)
 
 
-def _rare_strike(fault: str, plan: Plan) -> Strike:
-    """Draw a rare strike, before anything is sent, or at any time."""
+def _rare_fault(fault: str, plan: Plan) -> PlannedFault:
+    """Draw a rare fault, before anything is sent, or at any time."""
     salt = {"stalled reads": "F8"}.get(fault, fault)  # its former name: seeds go on meaning the same run
-    chance = Random(f"strike-{salt}-{plan.seed}")
-    return Strike(chance.choice((0.0, plan.chaos_s)) * chance.random(), fault, chance.getrandbits(32))
+    # the text is a part of the seed: another one would draw other plans
+    rng = Random(f"strike-{salt}-{plan.seed}")
+    return PlannedFault(rng.choice((0.0, plan.chaos_s)) * rng.random(), fault, rng.getrandbits(32))
 
 
 _RARELY = 0.2
@@ -305,29 +306,29 @@ def bulky_family(family: Family, seed: int) -> Family:
 
 def with_rare_options(options: Mapping[str, object], family: Family, seed: int) -> dict[str, object]:
     """Add options that most seeds leave as they are by default."""
-    chance = Random(f"rare-{family.name}-{seed}")
+    rng = Random(f"rare-{family.name}-{seed}")
     bulky = _bulky_options(family, seed)
     buffer_memory = bulky.get("buffer_memory", options["buffer_memory"])
     assert isinstance(buffer_memory, int)
     small: Mapping[str, object] = {
-        "connections_max_idle_ms": chance.choice((200, 2_000)),
+        "connections_max_idle_ms": rng.choice((200, 2_000)),
         "metadata_max_idle_ms": 5_000,
         "max_request_size": _longest(family, buffer_memory) + _OVERHEAD,
-        "retries": chance.choice((1, 2, 3)),
+        "retries": rng.choice((1, 2, 3)),
     }
-    rare = {name: value for name, value in small.items() if chance.random() < _RARELY}
-    buffers = {name: -1 for name in ("send_buffer_bytes", "receive_buffer_bytes") if chance.random() < _RARELY}
-    if chance.random() < _RARELY:
+    rare = {name: value for name, value in small.items() if rng.random() < _RARELY}
+    buffers = {name: -1 for name in ("send_buffer_bytes", "receive_buffer_bytes") if rng.random() < _RARELY}
+    if rng.random() < _RARELY:
         rare["partitioner_adaptive_partitioning_enable"] = False
-    if chance.random() < _RARELY:
-        rare["partitioner_availability_timeout_ms"] = chance.choice((1, 100))
+    if rng.random() < _RARELY:
+        rare["partitioner_availability_timeout_ms"] = rng.choice((1, 100))
     return {**options, **bulky, **rare, **buffers}
 
 
 def rare_trouble(family: Family, seed: int) -> tuple[str, ...]:
     """One of the family's rare faults, in few seeds."""
-    chance = Random(f"trouble-{family.name}-{seed}")
-    return (chance.choice(family.rare),) if family.rare and chance.random() < _RARELY else ()
+    rng = Random(f"trouble-{family.name}-{seed}")
+    return (rng.choice(family.rare),) if family.rare and rng.random() < _RARELY else ()
 
 
 def _longest(family: Family, buffer_memory: int) -> int:

@@ -1,226 +1,284 @@
-"""Runs a plan on a loop in virtual time, or many plans in as many processes as wanted.
-
-Log events are a part of the history, or dropped. Of many runs it is told what they found, how fast, and what they
-covered.
-"""
+"""One run: a plan is executed, everything is healed and must end, and then outcomes are compared with the logs."""
 
 import asyncio
-import contextlib
-import gc
-import hashlib
-import logging
-import math
-import multiprocessing
-import time
+import marshal
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from random import Random
 
-import structlog
+from aioproducer import KafkaError, Producer, UndeliveredError
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
+from aioproducer.testing.fake_broker.broker import Broker
+from aioproducer.testing.fake_broker.cluster import ModelCluster
+from aioproducer.testing.fake_broker.settings import ClusterSettings, counted_from
+from aioproducer.testing.fake_broker.topics import TopicRequest
+from aioproducer.testing.fake_broker.version_profiles import profile_named
+from tests.programs.simulation.allowed_failures import is_end_by_lies
+from tests.programs.simulation.caller import callers_of, serialize
+from tests.programs.simulation.fault_injector import FaultInjector
+from tests.programs.simulation.faults import TOPIC
+from tests.programs.simulation.history import End, History, Operation, Violation
+from tests.programs.simulation.log_checker import Guarantees, KeptLog, LogKeeper, check_history
+from tests.programs.simulation.plan import Plan
+from tests.programs.simulation.producer_checker import ProducerChecker
+from tests.programs.simulation.secured import security_of
+from tests.programs.simulation.session_checker import SessionChecker
+from tests.programs.simulation.simulated_loop import LONGEST_JOB_S, SimulatedLoop
+from tests.programs.simulation.simulated_network import PORT, SimulatedNetwork
+from tests.programs.simulation.simulated_tls import BOOTSTRAP_NAME
+from tests.programs.simulation.wire_checker import WireChecker
+from tests.programs.simulation.workload import UsersInterceptor, UsersPartitioner, Workload
 
-from aioproducer.testing.fake_broker.wire.messages import load_message_classes
-from tests.programs.simulation.excuses import is_end_by_lies
-from tests.programs.simulation.history import LOOKS_FOR_PAYLOADS, LOOKS_FOR_SECRETS, History, Secrecy
-from tests.programs.simulation.life import Run, Verdict
-from tests.programs.simulation.plan import Plan, draw_plan
-from tests.programs.simulation.scheduled_loop import PrioritySchedule, ScheduledLoop
-from tests.programs.simulation.simulated_loop import SimulatedLoop, threads_on
-from tests.programs.simulation.transactional_life import TransactionalRun
+WALL_CLOCK_MS = 1_700_000_000_000
 
-MOST_TURNS = 200_000
-
-Life = Callable[[Plan, SimulatedLoop, History], Run]
-
-
-def live_through(plan: Plan, *, is_recording: bool = False) -> Verdict:
-    """Live a plan through and judge it."""
-    return live_on(_loop(plan), plan, is_recording=is_recording)
-
-
-def live_on(loop: SimulatedLoop, plan: Plan, life: Life | None = None, *, is_recording: bool = False) -> Verdict:
-    """Live a plan through on a loop of one's own."""
-    history = History(is_recording=is_recording)
-    history.clock = loop.time
-    if plan.seed % (LOOKS_FOR_SECRETS if plan.mechanism else LOOKS_FOR_PAYLOADS) == 0:
-        history.secrecy = Secrecy(history.violated)
-    loop.most_turns = MOST_TURNS
-    asyncio.set_event_loop(loop)
-    with recorded_in(history), threads_on(loop):
-        run = (life or (TransactionalRun if plan.family.is_transactional else Run))(plan, loop, history)
-        try:
-            loop.run_until_complete(run.live())
-        except AssertionError as error:
-            history.violated("HANG", str(error))
-            _end_tasks(loop)
-        except Exception as error:  # noqa: BLE001  # every exception that escapes the producer is a finding
-            told = history.note if is_end_by_lies(error, plan) else history.violated
-            told("CRASH", f"{type(error).__name__}: {error}")
-            _end_tasks(loop)
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
-    return run.judge()
-
-
-def _loop(plan: Plan) -> SimulatedLoop:
-    chance = Random(f"threads-{plan.seed}")
-    if plan.schedule == "fifo":
-        return SimulatedLoop(chance)
-    return ScheduledLoop(chance, PrioritySchedule(f"{plan.family.name}-{plan.seed}"))
-
-
-def _end_tasks(loop: SimulatedLoop) -> None:
-    """Let go of what a run that failed has left, so that it does not speak up in the next one."""
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    loop.most_turns = loop.turns + 1_000
-    with contextlib.suppress(AssertionError):
-        loop.run_until_complete(asyncio.sleep(0))
-
-
-_SILENT = structlog.make_filtering_bound_logger(logging.CRITICAL)
-_SPEAKING = structlog.make_filtering_bound_logger(logging.DEBUG)
-
-
-@contextlib.contextmanager
-def recorded_in(history: History) -> Iterator[None]:
-    def keep(_logger: object, level: str, event: MutableMapping[str, object]) -> str:
-        name = event.pop("event")
-        event.pop("client_id", None)
-        text = " ".join(f"{key}={value}" for key, value in event.items())
-        history.note("log", "%s %s %s", level, name, text)
-        if history.secrecy is not None:
-            history.secrecy.look_at(f"the event {name}", text)
-        raise structlog.DropEvent
-
-    before = structlog.get_config() if structlog.is_configured() else None
-    is_heard = history.is_recording or history.secrecy is not None
-    structlog.configure(processors=[keep], wrapper_class=_SPEAKING if is_heard else _SILENT)
-    try:
-        yield
-    finally:
-        structlog.reset_defaults()
-        if before is not None:
-            structlog.configure(**before)
-
-
-_COUNTERS = ("ends", "faults", "error_codes", "states")
-_CHUNK = 25  # runs that a process is given at a time
-_THRESHOLDS = (100_000, 10, 100)  # thresholds of the collector: no run makes so much garbage, unless it never ends
+_PLAIN = 2  # version of marshal's format: later ones write an object that has several references in another way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Campaign:
-    families: tuple[str, ...]
-    first: int
-    seeds: int
-    jobs: int = 1
-    stops_at_first: bool = False
-    seconds: float = math.inf
-    """Seconds after which no more runs are begun; how many there are then depends on the machine."""
-
-    schedule: str = "fifo"
-
-
-@dataclass(slots=True, kw_only=True)
-class Failure:
-    family: str
-    seed: int
-    violations: list[str]
-    schedule: str = "fifo"
-
-    @property
-    def command(self) -> str:
-        chosen = "" if self.schedule == "fifo" else f" --schedule {self.schedule}"
-        return f"python -m tests.programs.simulation --family {self.family} --seed {self.seed}{chosen}"
+class RunResult:
+    plan: Plan
+    violations: tuple[Violation, ...]
+    digest: int
+    turns: int
+    records: int
+    ends: Counter[str]
+    faults: Counter[str]
+    error_codes: Counter[tuple[str, int]]
+    states: Counter[str]
+    events: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """Outcome of some runs; those of several processes add up."""
+class Run:
+    """One execution of a plan."""
 
-    runs: int = 0
-    failures: list[Failure] = field(default_factory=list)
-    digests: dict[tuple[str, int], int] = field(default_factory=dict)
-    records: dict[str, list[int]] = field(default_factory=dict)
-    brokers: dict[str, list[int]] = field(default_factory=dict)
-    turns: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    error_codes: Counter[tuple[str, int]] = field(default_factory=Counter)
-    states: Counter[str] = field(default_factory=Counter)
-    elapsed_s: float = 0.0
-    cpu_s: float = 0.0
+    def __init__(self, plan: Plan, loop: SimulatedLoop, history: History) -> None:
+        self._plan = plan
+        self._loop = loop
+        self._history = history
+        self._keeper = LogKeeper()
+        self._wire_checker = self._make_wire_checker()
+        self._network = self._make_network()
+        self._injector = FaultInjector(plan, self._network, self._keeper, history)
+        if plan.mechanism:
+            secured = self._injector.secured
+            self._sessions = SessionChecker(plan, secured, history, was_served=self._wire_checker.was_served)
+            self._network.secure(secured, self._sessions)
+        self._interceptor = UsersInterceptor(Random(f"interceptor-{plan.seed}"), errs=plan.user_faults)
+        self._producer = self._make_producer()
+        self._load = Workload(plan, self._producer, history, topic=TOPIC, on_beat=self._network.on_beat)
+        self._checker = ProducerChecker(self._producer, self._load, loop)
+        loop.set_exception_handler(self._unhandled)
 
-    def add(self, family: str, seed: int, verdict: Verdict) -> None:
-        self.runs += 1
-        self.digests[family, seed] = verdict.digest
-        self.records.setdefault(family, []).append(verdict.records)
-        self.brokers.setdefault(family, []).append(verdict.plan.brokers)
-        self.turns += verdict.turns
-        for name in _COUNTERS:
-            getattr(self, name).update(getattr(verdict, name))
-        if verdict.violations:
-            found = [str(violation) for violation in verdict.violations]
-            schedule = verdict.plan.schedule
-            self.failures.append(Failure(family=family, seed=seed, violations=found, schedule=schedule))
+    def _make_wire_checker(self) -> WireChecker:
+        return WireChecker(self._history, self._plan, self._loop.time)
 
-    def merge(self, other: "Outcome") -> None:
-        self.runs += other.runs
-        self.turns += other.turns
-        self.cpu_s += other.cpu_s
-        self.failures += other.failures
-        self.digests |= other.digests
-        for name in _COUNTERS:
-            getattr(self, name).update(getattr(other, name))
-        for mine, theirs in ((self.records, other.records), (self.brokers, other.brokers)):
-            for family, found in theirs.items():
-                mine.setdefault(family, []).extend(found)
+    def _make_network(self) -> SimulatedNetwork:
+        plan, loop = self._plan, self._loop
+        model = ModelCluster(
+            plan.brokers,
+            self._settings(),
+            random=Random(f"cluster-{plan.seed}"),
+            wake=lambda: loop.network.wake_soon(),  # noqa: PLW0108  # the network is not there yet
+        )
+        model.brokers = {number: Broker(number, model) for number in plan.nodes}
+        model.observe = self._wire_checker.observe
+        loop.network = SimulatedNetwork(loop, model, Random(f"network-{plan.seed}"), self._wire_checker)
+        loop.network.beat_s = plan.beat_s
+        for node in loop.network.nodes.values():
+            node.latency_s, node.jitter_s = plan.latency_s, plan.jitter_s
+        limit = plan.max_message_bytes
+        configs = {} if limit is None else {"max.message.bytes": str(limit)}
+        if plan.keeps_append_time:
+            configs["message.timestamp.type"] = "LogAppendTime"
+        topic = model.topics.create(TopicRequest(name=TOPIC, partitions=plan.partitions, configs=configs))
+        self._keeper.adopt_all(topic)
+        return loop.network
 
-    @property
-    def digest(self) -> str:
-        text = "\n".join(f"{family} {seed} {digest}" for (family, seed), digest in sorted(self.digests.items()))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def _settings(self) -> ClusterSettings:
+        plan = self._plan
+        return ClusterSettings(
+            profile=profile_named(plan.profile),
+            replication_factor=plan.replication,
+            min_insync_replicas=plan.min_insync,
+            auto_create_topics=False,
+            replication_delay_s=plan.replication_delay_s,
+            failover_delay_s=plan.failover_delay_s,
+            wall_clock=counted_from(WALL_CLOCK_MS),
+            security=security_of(plan),
+        )
+
+    def _make_producer(self) -> Producer:
+        hosts = [f"{node.host}:{PORT}" for node in self._network.nodes.values()]
+        options = {**self._plan.options, **(self._injector.secured.options() if self._plan.mechanism else {})}
+        if self._plan.has_serializer:
+            options["value_serializer"] = serialize
+        if self._plan.has_partitioner:
+            rng = Random(f"partitioner-{self._plan.seed}")
+            options["partitioner"] = UsersPartitioner(rng, errs=self._plan.user_faults)
+        if self._plan.has_interceptor:
+            options["interceptors"] = [self._interceptor]
+        servers = [f"{BOOTSTRAP_NAME}:{PORT}"] if self._plan.uses_bootstrap_name else hosts
+        producer = Producer(servers, client_id="simulated", **options)  # type: ignore[arg-type]  # drawn
+        return producer._use_sources(random=Random(f"producer-{self._plan.seed}"), wall_clock=self._wall_clock_ms)
+
+    def _wall_clock_ms(self) -> int:
+        return WALL_CLOCK_MS + round(self._loop.time() * 1000) + self._injector.wall_clock_shift_ms
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        del loop
+        error = context.get("exception")
+        if not (isinstance(error, RuntimeError) and "caller's own" in str(error)):
+            self._history.violated("EXCEPTION", f"{context.get('message')}: {error!r}")
+
+    # The run
+
+    async def execute(self) -> None:
+        plan = self._plan
+        if not plan.starts_before_faults:
+            self._injector.begin()
+        await self._start()
+        if plan.family.integer_edges:
+            await self._checker.use_edge_values(self._keeper, self._network)
+        if plan.starts_before_faults:
+            self._injector.begin()
+        began = self._loop.time()
+        callers = [asyncio.ensure_future(caller.run()) for caller in callers_of(self._load)]
+        self._checker.begin()
+        if plan.family.closes_early:
+            await self._checker.close_during_sends(self._injector, callers)
+            return
+        await asyncio.sleep(plan.chaos_s)
+        await self._healed(callers)
+        self._history.note("run", "callers are done %.3f s after the start", self._loop.time() - began)
+        await self._end()
+
+    async def _start(self) -> None:
+        wait = self._plan.seed % 4 != 0
+        began = self._loop.time()
+        try:
+            await self._producer.start(wait=wait)
+        except KafkaError as error:
+            self._history.note("caller", "start: %r", error)
+            self._injector.heal()
+            self._producer = self._load.producer = self._checker.producer = self._make_producer()
+            await self._producer.start(wait=False)
+        took, bound = self._loop.time() - began, self._plan.number("max_block_ms") / 1000
+        if took > bound + (2 * LONGEST_JOB_S if self._plan.tls else 0.0) + 0.01:  # files are loaded before
+            self._history.violated("TIMEOUT", f"start took {took} s, more than max_block_ms")
+
+    def _check_authentication(self) -> None:
+        """SASL: nothing but tokens comes between a handshake and its last token.
+
+        A token of OAUTHBEARER that a broker does not take was not the last: it waits for one that says so.
+        """
+        if self._plan.mechanism == "OAUTHBEARER" and "token trouble" in self._plan.enabled:
+            return
+        for request in self._network.model.intruders:
+            self._history.violated("SASL", f"{request.api.name} on connection {request.connection_id} amid tokens")
+
+    async def _healed(self, callers: Sequence[asyncio.Future[None]]) -> None:
+        self._injector.heal()
+        self._load.healthy_since = self._loop.time() + self._plan.longest_pause_s + self._load.delivery_timeout_s
+        left = self._load.delivery_timeout_s + self._load.max_block_s
+        bound = (1 + self._plan.records) * left  # callers go on sending; each call has its own, tighter bound
+        await self._within(bound, asyncio.wait(callers), "the callers")
+        for caller in callers:
+            error = caller.exception() if caller.done() and not caller.cancelled() else None
+            if error is not None and not is_end_by_lies(error, self._plan):
+                self._history.violated("EXCEPTION", f"a call raised {type(error).__name__}: {error}")
+        await self._within(left + 1, self._flush(), "flush after healing")
+        await self._probe()
+        await self._checker.wait_until_idle()
+        await self._checker.probe_memory()
+        await self._checker.wait_until_idle()
+
+    async def _within(self, bound_s: float, call: Awaitable[object], what: str) -> None:
+        try:
+            async with asyncio.timeout(bound_s):
+                await call
+        except TimeoutError:
+            self._history.violated("TIMEOUT", f"{what} did not end within {bound_s:.3f} s after healing")
+
+    async def _flush(self) -> None:
+        try:
+            await self._producer.flush()
+        except UndeliveredError as error:
+            self._history.note_undelivered(error)
+
+    async def _probe(self) -> None:
+        if not self._plan.is_honest:
+            return  # a caller that got invalid leader epochs waits for them
+        partitions = range(self._plan.partitions)
+        at_once = max(1, self._plan.number("buffer_memory") // SMALLEST_CHUNK)
+        # More of them would stand in line for memory, a round trip each, until it is too late for the last.
+        for first in partitions[::at_once]:
+            await asyncio.gather(*map(self._checker.probe, partitions[first : first + at_once]))
+
+    async def _end(self) -> None:
+        self._checker.check_quiet()
+        await self._checker.check_rest(self._network)
+        try:
+            async with asyncio.timeout(5):
+                await self._producer.close(1)
+        except UndeliveredError as error:
+            self._history.note_undelivered(error)
+        except TimeoutError:
+            self._history.violated("TIMEOUT", "close(1) did not end within 5 s")
+        await asyncio.sleep(0.2)
+        self._checker.check_gone(self._network)
+        self._check_authentication()
+
+    # The result
+
+    def check(self) -> RunResult:
+        """Compare the operations with the logs."""
+        history, plan = self._history, self._plan
+        self._load.resolve()
+        for operation in history.operations:
+            if operation.end is End.GIVEN_UP and operation.expects_callback and not operation.was_called_back:
+                history.violated(
+                    "ENDS_ONCE", f"{operation.record} ({operation.verb}) was withdrawn, and was not called back"
+                )
+        self._interceptor.check(history.violated)
+        logs = self._keeper.logs()
+        guarantees = Guarantees(
+            acks=plan.acks,
+            is_idempotent=plan.is_idempotent,
+            keeps_order=plan.acks != 0,
+            is_honest=plan.is_honest,
+            keeps_append_time=plan.keeps_append_time,
+            keeps_all="lost producer state" not in plan.enabled and not plan.family.integer_edges,
+            partitions=None if "topic changes" in plan.enabled else plan.partitions,
+        )
+        for violation in check_history(history.operations, logs, guarantees):
+            history.violated(*violation)
+        if not plan.enabled and not plan.family.closes_early:
+            self._check_calm()
+        return RunResult(
+            plan=plan,
+            violations=tuple(history.violations),
+            digest=_digest(history.operations, logs),
+            turns=self._loop.turns,
+            records=len(history.operations),
+            ends=Counter([operation.end for operation in history.operations]),
+            faults=self._wire_checker.faults,
+            error_codes=self._wire_checker.error_codes,
+            states=self._checker.states,
+            events=tuple(history.lines()),
+        )
+
+    def _check_calm(self) -> None:
+        """Check that without faults nothing fails except for want of memory or of time in a queue."""
+        for operation in self._history.operations:
+            is_allowed = any(word in operation.error for word in ("BufferFull", "BufferTimeout", "MetadataNotReady"))
+            if operation.end is not End.ACKNOWLEDGED and not is_allowed:
+                self._history.violated("CALM", f"{operation.record}: {operation.end.value} {operation.error:.200}")
 
 
-def live_through_many(campaign: Campaign) -> Outcome:
-    began = time.perf_counter()
-    outcome = Outcome()
-    load_message_classes()
-    live_through(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
-    gc.collect()
-    gc.freeze()  # modules and classes stay: the collector need not visit them again
-    try:
-        for found in _in_processes(campaign) if campaign.jobs > 1 else map(_live_through, _chunks(campaign)):
-            outcome.merge(found)
-            if (campaign.stops_at_first and outcome.failures) or time.perf_counter() - began > campaign.seconds:
-                break
-    finally:
-        gc.unfreeze()
-    outcome.elapsed_s = time.perf_counter() - began
-    return outcome
-
-
-def _chunks(campaign: Campaign) -> list[list[tuple[str, int, str]]]:
-    """Families, seeds and schedules; seeds first, so that every family has its turn early."""
-    seeds = range(campaign.first, campaign.first + campaign.seeds)
-    runs = [(family, seed, campaign.schedule) for seed, family in product(seeds, campaign.families)]
-    return [runs[start : start + _CHUNK] for start in range(0, len(runs), _CHUNK)]
-
-
-def _in_processes(campaign: Campaign) -> Iterator[Outcome]:
-    with multiprocessing.get_context("fork").Pool(campaign.jobs) as pool:
-        yield from pool.imap_unordered(_live_through, _chunks(campaign))
-
-
-def _live_through(chunk: list[tuple[str, int, str]]) -> Outcome:
-    outcome = Outcome()
-    gc.set_threshold(*_THRESHOLDS)
-    began = time.process_time()
-    for family, seed, schedule in chunk:
-        outcome.add(family, seed, live_through(draw_plan(family, seed, schedule=schedule)))
-        gc.collect(0)  # while the run's memory is in the processor's cache; the next run uses the same again
-    outcome.cpu_s = time.process_time() - began
-    return outcome
+def _digest(operations: list[Operation], logs: list[KeptLog]) -> int:
+    text = ",".join([operation.end for operation in operations])
+    told = [(*operation.record, operation.offset) for operation in operations]
+    written = [(record.offset, record.timestamp, record.value) for log in logs for record in log.records]
+    return zlib.crc32(marshal.dumps((text, told, written), _PLAIN))

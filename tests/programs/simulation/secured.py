@@ -43,14 +43,14 @@ def security_of(plan: Plan) -> ClusterSecurity | None:
     """What the brokers of a run ask for, drawn apart from everything else."""
     if not plan.mechanism:
         return None
-    chance = Random(f"security-{plan.seed}")
-    lifetime_ms = chance.choice((1_200, 1_200, 1_500, 2_000, 5_000, 0))
+    rng = Random(f"security-{plan.seed}")
+    lifetime_ms = rng.choice((1_200, 1_200, 1_500, 2_000, 5_000, 0))
     lifetime_ms = lifetime_ms and max(lifetime_ms, round(ROUND_TRIPS * 1_000 * (plan.jitter_s + plan.beat_s)))
     return ClusterSecurity(
         users={USER: PASSWORD},
         session_lifetime_ms=lifetime_ms if _tells_lifetime(plan) else 0,
-        failed_authentication_delay_ms=chance.choice((0, 100)),
-        scram_iterations=chance.choice((4_096, 4_096, 10_000)),  # the last are computed in a thread
+        failed_authentication_delay_ms=rng.choice((0, 100)),
+        scram_iterations=rng.choice((4_096, 4_096, 10_000)),  # the last are computed in a thread
     )
 
 
@@ -107,9 +107,9 @@ class Passwords:
         self._clients = PASSWORD
         self._until: dict[str, float] = {}  # when a former password was replaced
         self._clock = clock
-        self._chance = Random(f"passwords-{plan.seed}")
+        self._rng = Random(f"passwords-{plan.seed}")
         self._changes = bool({"password changes", "slow password"} & set(plan.enabled))
-        self._is_async = self._chance.random() < 0.5
+        self._is_async = self._rng.random() < 0.5
         self._troubles = Random(f"password-troubles-{plan.seed}")
 
     def next_trouble(self) -> str:
@@ -118,7 +118,7 @@ class Passwords:
 
     def option(self) -> object:
         """Return the value of `sasl_password`: a function, or text where it never changes."""
-        if not self._changes and self._clients == PASSWORD and self._chance.random() < 0.5:
+        if not self._changes and self._clients == PASSWORD and self._rng.random() < 0.5:
             return PASSWORD
         return self._in_a_while if self._is_async else self._at_once
 
@@ -138,7 +138,7 @@ class Passwords:
         return self._clients
 
     async def _in_a_while(self) -> str:
-        await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3)) * self._chance.random())
+        await asyncio.sleep(self._rng.choice((0.0, 0.01, 0.3)) * self._rng.random())
         await _once_over(lambda: self.is_silent)
         return self._at_once()
 
@@ -150,13 +150,13 @@ class SimulatedProvider:
     """
 
     def __init__(self, plan: Plan, clock: Callable[[], float], violated: Violated) -> None:
-        chance = self._chance = Random(f"tokens-{plan.seed}")
+        rng = self._rng = Random(f"tokens-{plan.seed}")
         self.subject = USER
         self.is_hanging = self.is_failing = False
         self.bad_tokens = 0  # so many of the next are refused by brokers
         lifetimes_s = (1.5, 3.0, 10.0, 300.0) if plan.enabled else (10.0, 60.0)
-        self._lifetime_s = chance.choice(lifetimes_s) if _tells_lifetime(plan) else 300.0
-        self._says_when = chance.random() < 0.5  # beside the token's own claim
+        self._lifetime_s = rng.choice(lifetimes_s) if _tells_lifetime(plan) else 300.0
+        self._says_when = rng.random() < 0.5  # beside the token's own claim
         self._clock = clock
         self._violated = violated
         self._open = 0
@@ -188,7 +188,7 @@ class SimulatedProvider:
             self._violated("TOKEN", f"a token is fetched {not_before - self._clock():.3f} s too early")
         self._open += 1
         try:
-            await asyncio.sleep(0.05 * self._chance.random())
+            await asyncio.sleep(0.05 * self._rng.random())
             await _once_over(lambda: self.is_hanging)
             return self._made()
         except BaseException:
@@ -207,7 +207,7 @@ class SimulatedProvider:
         if self.bad_tokens:
             self.bad_tokens -= 1
             algorithm = "RS256"
-        claims = {"sub": self.subject, "iat": int(wall_s), "exp": ends, "jti": self._chance.getrandbits(32)}
+        claims = {"sub": self.subject, "iat": int(wall_s), "exp": ends, "jti": self._rng.getrandbits(32)}
         token = f"{_encoded({'alg': algorithm})}.{_encoded(claims)}."
         self._ends[token] = now_s + self._lifetime_s
         self._not_before = now_s + REFRESH_AT * self._lifetime_s

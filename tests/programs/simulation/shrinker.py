@@ -1,4 +1,4 @@
-"""Looks for a smaller run that breaks the same invariant: fewer strikes, fewer records and callers, plainer options."""
+"""Looks for a smaller run that breaks the same invariant: fewer faults, fewer records and callers, plainer options."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tests.programs.simulation.campaign import run_plan
 from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.run import live_through
 
 PLAIN_OPTIONS = {
     "compression_type": "none",
@@ -26,7 +26,7 @@ class Shrinkage:
     """A plan, and the arguments that make it of its seed's plan."""
 
     plan: Plan
-    strikes: tuple[int, ...] | None = None  # numbers of the strikes that are left, in the seed's plan; None: all
+    faults: tuple[int, ...] | None = None  # numbers of the faults that are left, in the seed's plan; None: all
     arguments: tuple[tuple[str, str], ...] = field(default=())
 
     @property
@@ -34,15 +34,15 @@ class Shrinkage:
         words = [f"python -m tests.programs.simulation --family {self.plan.family.name} --seed {self.plan.seed}"]
         if self.plan.schedule != "fifo":
             words.append(f"--schedule {self.plan.schedule}")
-        if self.strikes is not None:
-            words.append(f"--only-strikes {','.join(map(str, self.strikes)) or ','}")
+        if self.faults is not None:
+            words.append(f"--only-faults {','.join(map(str, self.faults)) or ','}")
         words += [f"{name} {value}" for name, value in self.arguments]
         return " ".join(words)
 
-    def with_strikes(self, kept: Sequence[int]) -> Shrinkage:
-        numbers = self.strikes or tuple(range(len(self.plan.strikes)))
-        plan = dataclasses.replace(self.plan, strikes=tuple(self.plan.strikes[number] for number in kept))
-        return dataclasses.replace(self, plan=plan, strikes=tuple(numbers[number] for number in kept))
+    def with_faults(self, kept: Sequence[int]) -> Shrinkage:
+        numbers = self.faults or tuple(range(len(self.plan.faults)))
+        plan = dataclasses.replace(self.plan, faults=tuple(self.plan.faults[number] for number in kept))
+        return dataclasses.replace(self, plan=plan, faults=tuple(numbers[number] for number in kept))
 
     def with_records(self, records: int) -> Shrinkage:
         records = min(records, self.plan.records)
@@ -80,7 +80,7 @@ def shrink(plan: Plan, is_broken: Callable[[Plan], bool]) -> Shrinkage:
 
 
 def breaks(invariant: str) -> Callable[[Plan], bool]:
-    return lambda plan: any(violation.invariant == invariant for violation in live_through(plan).violations)
+    return lambda plan: any(violation.invariant == invariant for violation in run_plan(plan).violations)
 
 
 def _is_broken(plan: Plan, is_broken: Callable[[Plan], bool]) -> bool:
@@ -92,8 +92,8 @@ def _is_broken(plan: Plan, is_broken: Callable[[Plan], bool]) -> bool:
 
 def _smaller(present: Shrinkage) -> Iterator[Shrinkage]:
     plan = present.plan
-    for kept in _fewer(len(plan.strikes)):
-        yield present.with_strikes(kept)
+    for kept in _fewer(len(plan.faults)):
+        yield present.with_faults(kept)
     for records in (plan.records // 4, plan.records // 2, plan.records * 3 // 4, plan.records - 1):
         if 0 < records < plan.records:
             yield present.with_records(records)

@@ -20,13 +20,13 @@ from typing import Final
 from aioproducer.testing.fake_broker.broker import PLAINTEXT
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.exchange import Close, Effect, PauseReading, ResumeReading, Send
-from tests.programs.simulation.promise_watches import FrameWatch
+from tests.programs.simulation.invariant_checkers import FrameChecker
 from tests.programs.simulation.secured import Secured, forged
-from tests.programs.simulation.session_watch import SessionWatch
+from tests.programs.simulation.session_checker import SessionChecker
 from tests.programs.simulation.simulated_loop import LeanLoop
 from tests.programs.simulation.simulated_tls import BOOTSTRAP_NAME, Sealed, TlsEnd
 from tests.programs.simulation.simulated_transport import SimulatedTransport
-from tests.programs.simulation.wire_watch import Fate, WireWatch
+from tests.programs.simulation.wire_checker import Fate, WireChecker
 
 PORT = 9092
 _NEXT = 1e-6
@@ -54,16 +54,16 @@ class Passage:
 
 class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
     def __init__(  # noqa: PLR0917  # what it stands between
-        self, loop: asyncio.AbstractEventLoop, model: ModelCluster, random: Random, watch: WireWatch
+        self, loop: asyncio.AbstractEventLoop, model: ModelCluster, random: Random, wire_checker: WireChecker
     ) -> None:
         self.loop = loop
         self.model = model
-        self.watch = watch
+        self.wire_checker = wire_checker
         self.nodes = {number: Node(number) for number in model.brokers}
         self.names = NameServer(lambda: [node.host for node in self.nodes.values()])
         self.connections: dict[int, SimulatedTransport] = {}
-        self.frames = FrameWatch(watch.violated)
-        self.violated = watch.violated
+        self.frames = FrameChecker(wire_checker.violated)
+        self.violated = wire_checker.violated
         self.beat_s = 0.0  # arrivals happen at multiples of it, so that many arrive together; 0.0: at any time
         self._random = random
         self._next = 0.0 if isinstance(loop, LeanLoop) else _NEXT
@@ -72,13 +72,13 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         self._held: list[tuple[Node, Callable[[], None]]] = []  # what waits for a dark node
         self._lights: list[tuple[Node, asyncio.Future[None]]] = []  # connections that wait for a node
         self._moves = count(1)
-        self._ghosts: list[asyncio.TimerHandle] = []
+        self._repeats: list[asyncio.TimerHandle] = []
         self._secured: Secured | None = None
-        self._sessions: SessionWatch | None = None
+        self._sessions: SessionChecker | None = None
         for node in self.nodes.values():
             self._place(node)
 
-    def secure(self, secured: Secured, sessions: SessionWatch) -> None:
+    def secure(self, secured: Secured, sessions: SessionChecker) -> None:
         """Let all connections be those of a secured listener; call it before there is one."""
         self._secured, self._sessions = secured, sessions
 
@@ -103,7 +103,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
     ) -> tuple[SimulatedTransport, asyncio.Protocol]:
         """Connect to the node at an address; a dark one keeps us waiting."""
         node = next((each for each in self.nodes.values() if each.host == host and port == PORT), None)
-        self.watch.connecting(host)
+        self.wire_checker.connecting(host)
         now = self.loop.time()
         await asyncio.sleep(self._arrival(node) - now if node is not None else 0.001)
         while node is not None and node.is_dark:
@@ -119,7 +119,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
             self._secure(transport, self._secured, began_at=now)
         listener = PLAINTEXT if self._secured is None else self._secured.listener
         self.model.brokers[node.number].connected(transport.number, listener)
-        self.watch.connected(transport)
+        self.wire_checker.connected(transport)
         protocol.connection_made(transport)
         # One that has lost the race of a name's addresses is closed at once.
         if transport.is_closing():
@@ -135,13 +135,13 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
             return
         trouble = node.handshake_troubles.pop() if node.handshake_troubles else ""
         context = certificates.context(node.host, node.impostor)
-        chance = Random(f"tls-{transport.number}")
-        transport.tls = TlsEnd(context, impostor=node.impostor, trouble=trouble, chance=chance)
+        rng = Random(f"tls-{transport.number}")
+        transport.tls = TlsEnd(context, impostor=node.impostor, trouble=trouble, rng=rng)
         transport.is_seen_late = node.is_stalled
         transport.trusts_node = certificates.must_trust_brokers(transport.connected_at)
         for what, happens in (("broken handshake", trouble), ("impostor", node.impostor)):
             if happens:
-                self.watch.fired(what)
+                self.wire_checker.fired(what)
 
     def closed_by_producer(self, transport: SimulatedTransport) -> None:
         """Let the node see the end, after all that was sent before."""
@@ -160,7 +160,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
     def forget(self, transport: SimulatedTransport) -> None:
         """The producer has let go of a connection; what is on the way up still arrives."""
         self.connections.pop(transport.number, None)
-        self.watch.lost(transport)
+        self.wire_checker.lost(transport)
         self.frames.lost(transport)
         if self._sessions is not None:
             self._sessions.lost(transport)
@@ -230,10 +230,10 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
     def _note_frame(self, transport: SimulatedTransport, frame: bytes) -> None:
         if self._sessions is not None:
             self._sessions.written(transport, frame)
-        is_produce = self.watch.written(transport, frame)
-        if is_produce and transport.node.ghost_times > 0:
-            transport.node.ghost_times -= 1
-            self._plan_ghost(transport, frame, is_last=False)
+        is_produce = self.wire_checker.written(transport, frame)
+        if is_produce and transport.node.repeat_times > 0:
+            transport.node.repeat_times -= 1
+            self._plan_repeat(transport, frame, is_last=False)
 
     def depart(self, transport: SimulatedTransport, data: bytes) -> None:
         if transport.tls is None:
@@ -261,7 +261,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         if node.cut_times > 0:
             node.cut_times -= 1
             transport.is_cut = True
-            self.watch.fired("half request")
+            self.wire_checker.fired("half request")
             part = data[: self._random.randrange(len(data))]
             self._carry_up(transport, part)
             self.loop.call_at(self._up_time(transport), self.cut, transport, "cut in the middle of a request")
@@ -279,7 +279,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         if not transport.is_open_at_node:
             return
         if transport.node.is_strict and self._sessions is not None and self._sessions.was_impatient(transport):
-            self.watch.fired("strict proxy")
+            self.wire_checker.fired("strict proxy")
             self.cut(transport, "something follows a token")
             return
         if transport.is_paused_by_broker:
@@ -302,28 +302,28 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
             broker.receive(transport.number, frame, now)
         self.settle()
 
-    def _plan_ghost(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
-        when = self.loop.time() + transport.node.ghost_delay_s
-        haunt = partial(self._haunt, transport, frame, is_last=is_last)
-        self._ghosts.append(self.loop.call_at(when, Passage("ghosts", transport.node, haunt, self._held)))
+    def _plan_repeat(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
+        when = self.loop.time() + transport.node.repeat_delay_s
+        repeat = partial(self._repeat, transport, frame, is_last=is_last)
+        self._repeats.append(self.loop.call_at(when, Passage("repeated_requests", transport.node, repeat, self._held)))
 
-    def lay_ghosts(self) -> None:
+    def drop_repeats(self) -> None:
         """Let no second copy of earlier requests arrive: later ones are sent as if much later."""
-        for ghost in self._ghosts:
-            ghost.cancel()
-        self._ghosts.clear()
+        for repeat in self._repeats:
+            repeat.cancel()
+        self._repeats.clear()
 
-    def _haunt(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
+    def _repeat(self, transport: SimulatedTransport, frame: bytes, *, is_last: bool) -> None:
         """Let a broker get a request a second time, on a connection of its own.
 
         Only one that was appended or never answered: no network repeats what a broker has refused.
         """
         broker = self.model.brokers[transport.node.number]
-        fate = self.watch.fate(transport, frame)
+        fate = self.wire_checker.fate(transport, frame)
         if fate is Fate.OPEN and not is_last:
-            self._plan_ghost(transport, frame, is_last=True)
+            self._plan_repeat(transport, frame, is_last=True)
         if fate is Fate.MAY_REPEAT and broker.is_alive:
-            self.watch.fired("repeated requests")
+            self.wire_checker.fired("repeated requests")
             number = next(self._numbers)
             broker.connected(number)
             broker.receive(number, memoryview(frame)[_LENGTH.size :], self.loop.time())
@@ -348,7 +348,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
             case Close():
                 transport.is_open_at_node = False
                 if effect.is_abrupt:
-                    self.watch.died(transport.node.number)
+                    self.wire_checker.died(transport.node.number)
                 end = (lambda: transport.reset(effect.reason)) if effect.is_abrupt else transport.receive_end
                 self._answer_later(transport, end)
             case PauseReading():
@@ -361,8 +361,8 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
     def _send_down(self, transport: SimulatedTransport, data: bytes) -> None:
         if transport.node.lie_times > 0:
             transport.node.lie_times -= 1
-            self.watch.fired("lies")
-            self.watch.answered(transport, data, is_heard=False)
+            self.wire_checker.fired("lies")
+            self.wire_checker.answered(transport, data, is_heard=False)
             transport.is_spoilt = True
             data = changed(data, self._random)
         if transport.node.tamper_times > 0 and transport.tls is not None:
@@ -370,7 +370,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
             return
         if transport.node.stranger_times > 0 and not transport.down_at:
             transport.node.stranger_times -= 1
-            self.watch.answered(transport, data, is_heard=False)
+            self.wire_checker.answered(transport, data, is_heard=False)
             self._answer_later(transport, partial(self._speak, transport, self._random.choice(STRANGERS)))
             return
         last = data = self._forged(transport, data)
@@ -387,8 +387,8 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
 
     def _tamper(self, transport: SimulatedTransport, data: bytes) -> None:
         transport.node.tamper_times -= 1
-        self.watch.fired("tampered record")
-        self.watch.answered(transport, data, is_heard=False)
+        self.wire_checker.fired("tampered record")
+        self.wire_checker.answered(transport, data, is_heard=False)
         transport.is_spoilt = True
         self._answer_later(transport, partial(transport.receive, data, is_tampered=True))
 
@@ -399,7 +399,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         if changed_proof == data or self._sessions is None:
             return data
         wanted.pop(0)
-        self.watch.fired("forged login")
+        self.wire_checker.fired("forged login")
         self._answer_later(transport, partial(self._sessions.forged, transport))
         return changed_proof
 
@@ -414,7 +414,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         is_bad = self.frames.is_bad(transport, frame)
         if self._sessions is not None:
             self._sessions.answered(transport, frame)
-        self.watch.answered(transport, frame)
+        self.wire_checker.answered(transport, frame)
         transport.receive(last)
         self.frames.taken(transport, is_bad=is_bad)
 
@@ -464,7 +464,7 @@ class SimulatedNetwork:  # noqa: PLR0904  # all between producer and brokers
         if len(data) < 2:
             return [data]
         node.fragment_times -= 1
-        self.watch.fired("fragments")
+        self.wire_checker.fired("fragments")
         single = min(self._random.randrange(1, _FRAGMENTS), len(data) - 1)
         return [*(data[i : i + 1] for i in range(single)), data[single:]]
 
@@ -487,8 +487,8 @@ class Node:
         self.extra_s = 0.0  # added to the latency of both ways
         self.fragment_times = 0  # transfers that still arrive in small pieces
         self.cut_times = 0  # requests of which only a part will arrive before the connection breaks
-        self.ghost_times = 0  # Produce requests of which a second copy will arrive later
-        self.ghost_delay_s = 0.0
+        self.repeat_times = 0  # Produce requests of which a second copy will arrive later
+        self.repeat_delay_s = 0.0
         self.lie_times = 0  # answers that will arrive with bytes changed
         self.stranger_times = 0  # connections on which something that is no broker answers
         self.echo_times = 0  # answers that will arrive a second time
@@ -544,12 +544,12 @@ def is_whole(frame: bytes) -> bool:
     return len(frame) >= _SIZE.size and len(frame) == _SIZE.size + _SIZE.unpack_from(frame)[0]
 
 
-def changed(frame: bytes, chance: Random) -> bytes:
+def changed(frame: bytes, rng: Random) -> bytes:
     spoilt = bytearray(frame)
-    if chance.random() < _WRONG_TAGS and len(frame) > _HEADER_END:
-        tags = chance.choice(_TAGS)
+    if rng.random() < _WRONG_TAGS and len(frame) > _HEADER_END:
+        tags = rng.choice(_TAGS)
         spoilt[_HEADER_END : _HEADER_END + len(tags)] = tags
         return bytes(spoilt)
-    for _ in range(chance.randint(1, 3)):
-        spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
+    for _ in range(rng.randint(1, 3)):
+        spoilt[rng.randrange(len(spoilt))] = rng.randrange(256)
     return bytes(spoilt)

@@ -1,6 +1,6 @@
 """TLS on simulated connections: certificates that change, impostors, and the node's end of each connection.
 
-What the producer encrypts is decrypted when it is written, so that all watches see plaintext; it travels when its
+What the producer encrypts is decrypted when it is written, so that all checkers see plaintext; it travels when its
 ciphertext leaves, one TLS record after the other. So the network's faults are the same with TLS and without.
 
 Keys and signatures are random and their sizes nearly are not: a seed decides what happens all the same.
@@ -166,12 +166,12 @@ class Sealed(NamedTuple):
 class TlsEnd:
     """The node's end of TLS on one connection."""
 
-    def __init__(self, context: ssl.SSLContext, *, impostor: str, trouble: str, chance: Random) -> None:
+    def __init__(self, context: ssl.SSLContext, *, impostor: str, trouble: str, rng: Random) -> None:
         self.impostor = impostor
         self.trouble = trouble  # what happens instead of the handshake
         self.is_ready = False
         self.plain_bytes = 0  # of the producer
-        self._chance = chance
+        self._rng = rng
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._unread = bytearray()  # ciphertext without a whole record
@@ -222,7 +222,7 @@ class TlsEnd:
         return self._outgoing.read()
 
     def goodbye(self) -> bytes:
-        if self.is_ready and not self._is_over and self._chance.random() < 0.5:
+        if self.is_ready and not self._is_over and self._rng.random() < 0.5:
             self._is_over = True
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()
@@ -257,7 +257,7 @@ class TlsEnd:
         answer, is_end = b"", True
         match self.trouble:
             case "garbage":
-                answer = self._chance.randbytes(self._chance.randint(1, 300))
+                answer = self._rng.randbytes(self._rng.randint(1, 300))
             case "alert":
                 answer = bytes.fromhex("15030300020228")  # handshake_failure
             case "plaintext":
@@ -269,7 +269,7 @@ class TlsEnd:
                 with contextlib.suppress(ssl.SSLError):
                     self._tls.do_handshake()
                 whole = self._outgoing.read()
-                answer = whole[: self._chance.randrange(len(whole))]
+                answer = whole[: self._rng.randrange(len(whole))]
         return Sealed(self._taken, b"", answer, is_end)
 
     def _whole_frames(self, plain: bytes) -> Iterator[bytes]:

@@ -131,7 +131,7 @@ class SimulatedTransport(asyncio.Transport):  # noqa: PLR0904  # both ends of it
     def leave(self, limit: int) -> None:
         """Let up to `limit` kept bytes leave: the node reads again, or its window had room."""
         if self._kept:
-            self._network.watch.left(self)
+            self._network.wire_checker.left(self)
         while self._kept and limit > 0:
             piece, checksum = self._kept.popleft()
             if zlib.crc32(piece) != checksum:

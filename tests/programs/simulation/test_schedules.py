@@ -1,4 +1,4 @@
-"""Schedules change only what they may, and find what depends on the order of events; scenes go right in every order.
+"""Schedules change only what they may, and find what depends on the order of events; scenarios go right in every order.
 
 Deliberate races in copies of the package are found by the search and by priorities, not by the plain order.
 """
@@ -14,9 +14,9 @@ import pytest
 from aioproducer import Delivery
 from tests.programs.mutants.mutant import Change, Mutant
 from tests.programs.mutants.session import Tree
+from tests.programs.simulation.campaign import run_plan
 from tests.programs.simulation.plan import draw_plan
-from tests.programs.simulation.run import live_through
-from tests.programs.simulation.scenes import SCENES, Scene, Stage, play, schedule_of, search
+from tests.programs.simulation.scenarios import SCENARIOS, Driver, Scenario, play, schedule_of, search
 from tests.programs.simulation.scheduled_loop import DeviatingSchedule, PrioritySchedule, Schedule, ScheduledLoop
 from tests.programs.simulation.simulated_network import Node, Passage
 
@@ -172,22 +172,22 @@ def test_priorities_find_what_plain_order_never_shows() -> None:
 
 @pytest.mark.parametrize("family", ["D2", "D8", "D16"])
 def test_no_invariant_is_broken_by_priorities(family: str) -> None:
-    verdicts = [live_through(draw_plan(family, 1, schedule="pct")) for _ in range(2)]
+    results = [run_plan(draw_plan(family, 1, schedule="pct")) for _ in range(2)]
 
-    assert [str(violation) for violation in verdicts[0].violations] == []
-    assert len({(verdict.digest, verdict.turns) for verdict in verdicts}) == 1
+    assert [str(violation) for violation in results[0].violations] == []
+    assert len({(result.digest, result.turns) for result in results}) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("family", ["D1", "D2", "D5", "D7", "D8", "D14", "D16", "D17"])
 def test_no_invariant_is_broken_by_more_priorities(family: str, seed: int) -> None:
-    found = [str(violation) for violation in live_through(draw_plan(family, seed, schedule="pct")).violations]
+    found = [str(violation) for violation in run_plan(draw_plan(family, seed, schedule="pct")).violations]
 
     assert found == [], f"python -m tests.programs.simulation --family {family} --seed {seed} --schedule pct"
 
 
-async def racy_scene(stage: Stage) -> None:
+async def racy_scenario(driver: Driver) -> None:
     """A caller that relies on it that the answers of three brokers do not come in the opposite order."""
     done: list[int] = []
 
@@ -197,33 +197,33 @@ async def racy_scene(stage: Stage) -> None:
             raise RuntimeError("they came in the opposite order")
 
     for partition in range(3):
-        delivery = stage.send(partition)
+        delivery = driver.send(partition)
         assert isinstance(delivery, Delivery)
         delivery.add_done_callback(lambda _, partition=partition: note(partition))  # type: ignore[misc]  # bound at once
-    await stage.together()
+    await driver.together()
 
 
 SCHEDULES = 80
 
-RACY = Scene(act=racy_scene, brokers=3, partitions=3)
+RACY = Scenario(act=racy_scenario, brokers=3, partitions=3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
-def test_no_invariant_is_broken_by_one_deviation(scene: Scene) -> None:
-    found = search(scene, most_deviations=1)
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
+def test_no_invariant_is_broken_by_one_deviation(scenario: Scenario) -> None:
+    found = search(scenario, most_deviations=1)
 
     assert [str(broken) for broken in found.broken] == []
     assert found.is_exhausted
     assert found.schedules > found.choices >= 5
-    assert play(scene, schedule_of([])).records > 2 * scene.partitions
+    assert play(scenario, schedule_of([])).records > 2 * scenario.partitions
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
-def test_no_invariant_is_broken_by_two_deviations(scene: Scene) -> None:
-    """A sample of the orders that differ in two choices; `nox -s simulate -- --scene all` tries each."""
-    found = search(scene, most_schedules=SCHEDULES)
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
+def test_no_invariant_is_broken_by_two_deviations(scenario: Scenario) -> None:
+    """A sample of the orders that differ in two choices; `nox -s simulate -- --scenario all` tries each."""
+    found = search(scenario, most_schedules=SCHEDULES)
 
     assert [str(broken) for broken in found.broken] == []
     assert found.is_exhausted or found.schedules == SCHEDULES
@@ -239,11 +239,11 @@ def test_search_finds_what_one_deviation_does_not_show() -> None:
     first = found.broken[0]
     assert "opposite order" in str(first.violations[0])
     assert play(RACY, schedule_of(first.deviations)).violations == first.violations
-    assert f"--scene racy_scene --deviations {first.deviations[0][0]}:" in first.command
+    assert f"--scenario racy_scenario --deviations {first.deviations[0][0]}:" in first.command
 
 
 def test_search_that_is_cut_short_says_so() -> None:
-    found = search(SCENES["flush_beside_sends"], most_schedules=3)
+    found = search(SCENARIOS["flush_beside_sends"], most_schedules=3)
 
     assert (found.schedules, found.is_exhausted) == (3, False)
 
@@ -288,23 +288,23 @@ def test_race_fits_the_code(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_search_finds_the_race_and_the_plain_order_does_not(copy: Tree) -> None:
-    scene = ("--scene", "flush_gives_up_as_the_answer_comes")
-    plain = simulated(copy, *scene, "--most-deviations", "0")
+    scenario = ("--scenario", "flush_gives_up_as_the_answer_comes")
+    plain = simulated(copy, *scenario, "--most-deviations", "0")
     assert plain.returncode == 0
 
-    found = simulated(copy, *scene, "--most-deviations", "2")
+    found = simulated(copy, *scenario, "--most-deviations", "2")
     assert found.returncode == 1
     deviations = found.stdout.strip().rpartition("--deviations ")[2]
-    assert simulated(copy, *scene, "--deviations", deviations).returncode == 1
+    assert simulated(copy, *scenario, "--deviations", deviations).returncode == 1
 
 
 PRIORITIES = """
-from tests.programs.simulation.scenes import SCENES
+from tests.programs.simulation.scenarios import SCENARIOS
 from tests.programs.simulation.scheduled_loop import PrioritySchedule
-from tests.programs.simulation.scenes import LAG_S, play
+from tests.programs.simulation.scenarios import LAG_S, play
 
-scene = SCENES["flush_gives_up_as_the_answer_comes"]
-print(sum(bool(play(scene, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).violations) for seed in range(150)))
+scenario = SCENARIOS["flush_gives_up_as_the_answer_comes"]
+print(sum(bool(play(scenario, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).violations) for seed in range(150)))
 """
 
 

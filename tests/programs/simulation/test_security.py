@@ -1,4 +1,4 @@
-"""The parts of the simulation that are about TLS and SASL, and that their watch finds what breaks its promises."""
+"""TLS and SASL in the simulation, and their checker, which finds what breaks its invariants."""
 
 import ssl
 import struct
@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
+from tests.programs.simulation.campaign import run_plan
 from tests.programs.simulation.history import History
 from tests.programs.simulation.plan import Plan, draw_plan
-from tests.programs.simulation.run import live_through
 from tests.programs.simulation.secured import Secured, forged
-from tests.programs.simulation.session_watch import SessionWatch
+from tests.programs.simulation.session_checker import SessionChecker
 from tests.programs.simulation.simulated_loop import SimulatedLoop, threads_on
 from tests.programs.simulation.simulated_tls import SLOWEST_CONNECTION_S, Certificates, TlsEnd
 from tests.programs.simulation.simulated_transport import SimulatedTransport
@@ -29,26 +29,26 @@ def plan_with(mechanism: str, *, tls: str = "") -> Plan:
 
 
 class Talk:
-    """One connection as its watch sees it; time goes on by hand."""
+    """One connection as its checker sees it; time goes on by hand."""
 
     def __init__(self, **options: object) -> None:
         self.now = 1_000.0
         self.history = History(clock=lambda: self.now)
         plan = plan_with("PLAIN").with_options(**options)
         secured = Secured(plan, lambda: self.now, self.history.violated)
-        self.watch = SessionWatch(plan, secured, self.history, was_served=lambda _: False)
-        self.transport = SimulatedTransport(None, None, NodeOfOne(), 1)  # type: ignore[arg-type]  # what the watch reads
+        self.checker = SessionChecker(plan, secured, self.history, was_served=lambda _: False)
+        self.transport = SimulatedTransport(None, None, NodeOfOne(), 1)  # type: ignore[arg-type]  # what the checker reads
         self._sent = 0
 
     def send(self, api: int, content: bytes = b"") -> int:
         self._sent += 1
         frame = struct.pack(">ihhi", 8 + len(content), api, 1, self._sent) + content
-        self.watch.written(self.transport, frame)
+        self.checker.written(self.transport, frame)
         self.transport.asked[self._sent] = api
         return self._sent
 
     def answer(self, number: int, content: bytes) -> None:
-        self.watch.answered(self.transport, struct.pack(">ii", 4 + len(content), number) + content)
+        self.checker.answered(self.transport, struct.pack(">ii", 4 + len(content), number) + content)
         del self.transport.asked[number]
 
     def authenticate(self, lifetime_ms: int = 10_000, *, behind: int | None = None) -> None:
@@ -118,7 +118,7 @@ def test_request_without_a_response_behind_a_token_is_found() -> None:
 def test_request_after_a_forged_answer_is_found() -> None:
     talk = Talk()
     talk.authenticate()
-    talk.watch.forged(talk.transport)
+    talk.checker.forged(talk.transport)
     talk.send(METADATA)
 
     assert talk.found == ["PROOF"]
@@ -126,7 +126,7 @@ def test_request_after_a_forged_answer_is_found() -> None:
 
 def test_password_of_long_ago_is_found() -> None:
     talk = Talk()
-    talk.watch._secured.passwords.give("another")  # noqa: SLF001  # what the client was told
+    talk.checker._secured.passwords.give("another")  # noqa: SLF001  # what the client was told
     talk.now += 60
     talk.authenticate()
 
@@ -161,7 +161,7 @@ def test_answer_is_forged_in_place(kind: str, before: bytes, after: bytes) -> No
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_end_of_tls_lets_plaintext_leave_with_its_record(version: str) -> None:
     certificates = Certificates(plan_with("PLAIN", tls=version), lambda: 0.0)
-    end = TlsEnd(certificates.context(NODE), impostor="", trouble="", chance=Random(1))
+    end = TlsEnd(certificates.context(NODE), impostor="", trouble="", rng=Random(1))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -210,7 +210,7 @@ def test_threads_of_a_producer_are_events() -> None:
 def test_seed_with_tls_decides_everything(mechanism: str) -> None:
     """Keys and signatures are random, and nothing depends on them."""
     plan = plan_with(mechanism, tls="TLSv1.3")
-    runs = [live_through(plan) for _ in range(2)]
+    runs = [run_plan(plan) for _ in range(2)]
 
     assert len({(run.digest, run.turns) for run in runs}) == 1
     assert runs[0].violations == ()

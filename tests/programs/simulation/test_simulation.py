@@ -5,18 +5,18 @@ The many are run by `python -m tests.programs.simulation`.
 
 import pytest
 
+from tests.programs.simulation.campaign import Campaign, Failure, run_campaign, run_plan
 from tests.programs.simulation.families import FAMILIES
 from tests.programs.simulation.plan import Plan, draw_plan
-from tests.programs.simulation.run import Campaign, Failure, live_through, live_through_many
 from tests.programs.simulation.shrinker import PLAIN_OPTIONS, shrink
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_invariant_is_broken(family: str, seed: int) -> None:
-    verdict = live_through(draw_plan(family, seed))
+    result = run_plan(draw_plan(family, seed))
 
-    found = [str(violation) for violation in verdict.violations]
+    found = [str(violation) for violation in result.violations]
     assert found == [], Failure(family=family, seed=seed, violations=found).command
 
 
@@ -55,7 +55,7 @@ def test_alarm_that_was_false_is_not_given_again(family: str, seed: int) -> None
 @pytest.mark.parametrize("family", ["D2", "D16"])
 def test_seed_decides_everything(family: str) -> None:
     """A second run is the first again, recorded or not."""
-    runs = [live_through(draw_plan(family, 3), is_recording=is_recording) for is_recording in (False, True, True)]
+    runs = [run_plan(draw_plan(family, 3), is_recording=is_recording) for is_recording in (False, True, True)]
 
     assert len({(run.digest, run.turns) for run in runs}) == 1
     assert runs[0].events == ()
@@ -63,31 +63,31 @@ def test_seed_decides_everything(family: str) -> None:
 
 
 def test_history_says_who_sent_what_and_what_the_brokers_did() -> None:
-    events = "\n".join(live_through(draw_plan("D2", 3), is_recording=True).events)
+    events = "\n".join(run_plan(draw_plan("D2", 3), is_recording=True).events)
 
-    assert all(who in events for who in ("caller", "producer", "network", "broker", "nemesis", "log"))
+    assert all(who in events for who in ("caller", "producer", "network", "broker", "injector", "log"))
 
 
 def test_ids_of_nodes_begin_at_0_in_some_runs() -> None:
     plans = [draw_plan("D2", seed) for seed in range(20)]
     [first, *_] = [plan for plan in plans if plan.first_node == 0]
-    events = "\n".join(live_through(first, is_recording=True).events)
+    events = "\n".join(run_plan(first, is_recording=True).events)
 
     assert {plan.first_node for plan in plans} == {0, 1}
     assert "node 0, Produce #" in events
 
 
 def test_campaign_adds_up_runs_of_all_families() -> None:
-    outcome = live_through_many(Campaign(families=("D1", "D4"), first=0, seeds=2))
+    outcome = run_campaign(Campaign(families=("D1", "D4"), first=0, seeds=2))
 
     assert outcome.runs == 4
     assert set(outcome.digests) == {("D1", 0), ("D1", 1), ("D4", 0), ("D4", 1)}
     assert {family: len(records) for family, records in outcome.records.items()} == {"D1": 2, "D4": 2}
 
 
-def needs_two_strikes_and_seven_records(plan: Plan) -> bool:
+def needs_two_faults_and_seven_records(plan: Plan) -> bool:
     """Stand for a defect that shows only then."""
-    kinds = [strike.fault for strike in plan.strikes]
+    kinds = [planned.fault for planned in plan.faults]
     return {"stale metadata", "late responses"} <= set(kinds) and plan.records >= 7
 
 
@@ -95,25 +95,25 @@ def broken_plan() -> Plan:
     return next(
         plan
         for plan in (draw_plan("D5", seed) for seed in range(1000))
-        if needs_two_strikes_and_seven_records(plan) and len(plan.strikes) > 5
+        if needs_two_faults_and_seven_records(plan) and len(plan.faults) > 5
     )
 
 
 def test_only_what_is_needed_is_left() -> None:
-    """One strike of each kind, seven records, one caller, plain options."""
-    shrunk = shrink(broken_plan(), needs_two_strikes_and_seven_records).plan
+    """One fault of each kind, seven records, one caller, plain options."""
+    shrunk = shrink(broken_plan(), needs_two_faults_and_seven_records).plan
 
-    assert sorted(strike.fault for strike in shrunk.strikes) == ["late responses", "stale metadata"]
+    assert sorted(planned.fault for planned in shrunk.faults) == ["late responses", "stale metadata"]
     assert (shrunk.records, shrunk.clients) == (7, 1)
     assert {name: shrunk.options[name] for name in PLAIN_OPTIONS} == PLAIN_OPTIONS
 
 
 def test_command_names_what_is_left() -> None:
-    shrinkage = shrink(broken_plan(), needs_two_strikes_and_seven_records)
+    shrinkage = shrink(broken_plan(), needs_two_faults_and_seven_records)
 
     assert "--family D5" in shrinkage.command
     assert "--records 7" in shrinkage.command
-    assert f"--only-strikes {','.join(map(str, shrinkage.strikes or ()))}" in shrinkage.command
+    assert f"--only-faults {','.join(map(str, shrinkage.faults or ()))}" in shrinkage.command
 
 
 def test_options_that_cannot_go_together_are_passed_over() -> None:

@@ -24,10 +24,10 @@ from aioproducer.records import TopicPartition
 from tests.programs.simulation.faults import TOPIC
 from tests.programs.simulation.history import History
 from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.transaction_stories import Place, TransactionEnd, TransactionStory, member_of
+from tests.programs.simulation.transaction_checker import Place, TransactionEnd, TransactionOperation, member_of
 
 if TYPE_CHECKING:
-    from tests.programs.simulation.transactional_life import TransactionalRun
+    from tests.programs.simulation.transactional_run import TransactionalRun
 
 FATAL = (ProducerFencedError, IllegalStateError)
 GIVEN_UP = 0.2  # share of the transactions that their callers abort
@@ -38,7 +38,7 @@ FICKLE = 0.1  # share of the cancelled commits that are followed by an abort
 PREPARED = 0.3  # share of the transactions by hand that are prepared first
 
 MOST_ASKED = 3
-LOYAL = 0.8  # share of the callers with rivals that keep the producer that they had, as another process does
+LOYAL = 0.8  # share of the callers with successors that keep the producer that they had, as another process does
 
 
 class GivenUpError(Exception):
@@ -53,99 +53,99 @@ class TransactionCaller:
         self._plan = plan
         self._history = history
         self._is_calm = is_calm
-        self._chance = Random(f"{plan.family.name}-{plan.seed}-caller-{number}")
+        self._rng = Random(f"{plan.family.name}-{plan.seed}-caller-{number}")
         self._mine: Producer | None = None  # to go on with, also after others have started
         self._has_begun = False
-        self._whims = Random(f"{plan.family.name}-{plan.seed}-whims-{number}")
+        self._choices = Random(f"{plan.family.name}-{plan.seed}-whims-{number}")
         self._preparing = Random(f"{plan.family.name}-{plan.seed}-preparing-{number}")
-        self._offsets = OffsetCaller(plan, self._whims, history)
+        self._offsets = OffsetCaller(plan, self._choices, history)
 
     async def run(self, transactions: int) -> None:
         for _ in range(transactions):
-            if self._plan.user_faults and self._chance.random() < self._plan.family.cancels:
-                await self._impatiently()
+            if self._plan.user_faults and self._rng.random() < self._plan.family.cancels:
+                await self._with_cancellation()
             else:
-                await self.transaction(self._run.begin_story())
-            if self._plan.pace_s and self._chance.random() < 0.3:
-                await asyncio.sleep(self._chance.expovariate(1 / self._plan.pace_s))
+                await self.transaction(self._run.begin_operation())
+            if self._plan.pace_s and self._rng.random() < 0.3:
+                await asyncio.sleep(self._rng.expovariate(1 / self._plan.pace_s))
 
-    async def _impatiently(self) -> None:
+    async def _with_cancellation(self) -> None:
         """Send a transaction and cancel it at any moment."""
-        task = asyncio.ensure_future(self.transaction(self._run.begin_story(), is_block=True))
-        await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.3)) * self._chance.random())
+        task = asyncio.ensure_future(self.transaction(self._run.begin_operation(), is_block=True))
+        await asyncio.sleep(self._rng.choice((0.0, 0.01, 0.3)) * self._rng.random())
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
-    async def transaction(self, story: TransactionStory, *, is_block: bool = False) -> None:
-        """Send one transaction, and keep its outcome in its story. Only a block's transaction ends with its task."""
+    async def transaction(self, operation: TransactionOperation, *, is_block: bool = False) -> None:
+        """Send one transaction, and keep its outcome. Only a block's transaction ends with its task."""
         producer, self._mine = self._mine or self._run.producer, None
-        story.producer = self._run.number_of(producer)
-        story.end = TransactionEnd.ABORTED  # until a commit is asked for
+        operation.producer = self._run.number_of(producer)
+        operation.end = TransactionEnd.ABORTED  # until a commit is asked for
         self._has_begun = False
         try:
-            is_block = is_block or self._chance.random() < BLOCKS
-            await (self._as_a_block if is_block else self._by_hand)(producer, story)
-            if story.end is TransactionEnd.UNKNOWN:
-                story.end = TransactionEnd.COMMITTED
+            is_block = is_block or self._rng.random() < BLOCKS
+            await (self._as_a_block if is_block else self._by_hand)(producer, operation)
+            if operation.end is TransactionEnd.UNKNOWN:
+                operation.end = TransactionEnd.COMMITTED
         except GivenUpError:
             pass
         except KafkaError as error:
-            self._note_error(story, error)
+            self._note_error(operation, error)
             if isinstance(error, FATAL) or not (self._has_begun or isinstance(error, TransactionTimeoutError)):
                 await self._run.replace(producer)
                 producer = None
         finally:
-            await self._offsets.end(story)
-            story.ended_at = min(story.ended_at, self._history.clock())
-            self._history.note("caller", "%s", story)
-        if self._plan.family.rivals and self._chance.random() < LOYAL:
+            await self._offsets.end(operation)
+            operation.ended_at = min(operation.ended_at, self._history.clock())
+            self._history.note("caller", "%s", operation)
+        if self._plan.family.successors and self._rng.random() < LOYAL:
             self._mine = producer
 
-    def _note_error(self, story: TransactionStory, error: KafkaError) -> None:
-        story.error, story.ended_at = f"{type(error).__name__}: {error}", self._history.clock()
+    def _note_error(self, operation: TransactionOperation, error: KafkaError) -> None:
+        operation.error, operation.ended_at = f"{type(error).__name__}: {error}", self._history.clock()
         if self._history.secrecy is not None:
-            self._history.secrecy.look_at_error(error)
+            self._history.secrecy.check_error(error)
         if isinstance(error, TransactionAbortableError):
-            story.end = TransactionEnd.ABORTED
+            operation.end = TransactionEnd.ABORTED
 
-    async def _as_a_block(self, producer: Producer, story: TransactionStory) -> None:
+    async def _as_a_block(self, producer: Producer, operation: TransactionOperation) -> None:
         async with producer.transaction() as txn:
             self._has_begun = True
-            self._history.note("caller", "transaction %d begins", story.number)
-            await self._fill(txn, story)
+            self._history.note("caller", "transaction %d begins", operation.number)
+            await self._fill(txn, operation)
             self._think_again()
-            story.end = TransactionEnd.UNKNOWN
+            operation.end = TransactionEnd.UNKNOWN
 
-    async def _by_hand(self, producer: Producer, story: TransactionStory) -> None:
+    async def _by_hand(self, producer: Producer, operation: TransactionOperation) -> None:
         """Begin, and end by calls that are given up and repeated."""
         await producer.begin_transaction(wait=True)
         self._has_begun = True
-        self._history.note("caller", "transaction %d begins, by hand", story.number)
+        self._history.note("caller", "transaction %d begins, by hand", operation.number)
         try:
-            await self._fill(producer, story)
+            await self._fill(producer, operation)
             self._think_again()
-            prepared = await self._prepared(producer, story)
-            story.end = TransactionEnd.UNKNOWN
+            prepared = await self._prepared(producer, operation)
+            operation.end = TransactionEnd.UNKNOWN
             if prepared is not None:
                 await self._until_heard(partial(producer.complete_transaction, prepared))
-            elif self._is_calm or self._whims.random() >= FICKLE:
+            elif self._is_calm or self._choices.random() >= FICKLE:
                 await self._until_heard(producer.commit_transaction)
             elif await self._change_of_mind(producer):
-                story.end = TransactionEnd.ABORTED
+                operation.end = TransactionEnd.ABORTED
         except FATAL:
             raise
         except (GivenUpError, KafkaError):
             await self._until_heard(producer.abort_transaction)
             raise
 
-    async def _prepared(self, producer: Producer, story: TransactionStory) -> PreparedTransaction | None:
+    async def _prepared(self, producer: Producer, operation: TransactionOperation) -> PreparedTransaction | None:
         """Prepare some transactions; nothing is taken after it, and their end is asked for by name."""
-        if not story.records or self._preparing.random() >= PREPARED:
+        if not operation.records or self._preparing.random() >= PREPARED:
             return None
         prepared = await producer.prepare_transaction()
-        self._history.note("caller", "transaction %d is prepared: %s", story.number, prepared)
+        self._history.note("caller", "transaction %d is prepared: %s", operation.number, prepared)
         if self._preparing.random() < 0.5:
             await asyncio.sleep(self._preparing.random())
         for refused in (producer.begin_transaction, partial(producer.send_offsets, {(TOPIC, 0): 1}, "late")):
@@ -153,21 +153,21 @@ class TransactionCaller:
                 await refused()
             except (IllegalStateError, KafkaError):
                 continue
-            self._history.violated("PREPARED", f"{story}: a call was not refused after it was prepared")
+            self._history.violated("PREPARED", f"{operation}: a call was not refused after it was prepared")
         return prepared
 
     async def _until_heard(self, end: Callable[[], Coroutine[object, object, None]]) -> None:
         """Ask for an end, give up, and ask again, from several tasks at once: they join the end under way."""
         asked = 0
-        while asked < MOST_ASKED and self._chance.random() < IMPATIENT and not self._is_calm:
+        while asked < MOST_ASKED and self._rng.random() < IMPATIENT and not self._is_calm:
             asked += 1
             task = asyncio.ensure_future(end())
-            await asyncio.sleep(self._chance.choice((0.0, 0.001, 0.05, 0.5)) * self._chance.random())
+            await asyncio.sleep(self._rng.choice((0.0, 0.001, 0.05, 0.5)) * self._rng.random())
             task.cancel()
             await asyncio.wait([task])
             if not task.cancelled():
                 return task.result()
-        ends = (end() for _ in range(self._chance.randint(1, 2)))
+        ends = (end() for _ in range(self._rng.randint(1, 2)))
         answers = await asyncio.gather(*ends, return_exceptions=True)
         # Once one task gets the end, it is over for the others; the schedule decides which is the first.
         told = next((each for each in answers if not isinstance(each, IllegalStateError)), answers[0])
@@ -180,7 +180,7 @@ class TransactionCaller:
     async def _change_of_mind(self, producer: Producer) -> bool:
         """Cancel a commit and ask to abort, which is refused once the commit was sent; return whether it succeeded."""
         commit = asyncio.ensure_future(producer.commit_transaction())
-        await asyncio.sleep(self._whims.choice((0.0, 0.001, 0.05)) * self._whims.random())
+        await asyncio.sleep(self._choices.choice((0.0, 0.001, 0.05)) * self._choices.random())
         commit.cancel()
         await asyncio.wait([commit])
         if not commit.cancelled():
@@ -194,31 +194,33 @@ class TransactionCaller:
         return True
 
     def _think_again(self) -> None:
-        if not self._is_calm and self._chance.random() < GIVEN_UP:
+        if not self._is_calm and self._rng.random() < GIVEN_UP:
             raise GivenUpError
 
-    async def _fill(self, txn: Transaction | Producer, story: TransactionStory) -> None:
-        for number in range(self._chance.randint(0, 8) if not self._is_calm else 2):
-            partition = self._chance.randrange(self._plan.partitions)
-            value = Place(story.number, number).payload(b"x" * self._chance.randint(0, self._plan.family.value_size[1]))
-            match self._chance.randrange(3):
+    async def _fill(self, txn: Transaction | Producer, operation: TransactionOperation) -> None:
+        for number in range(self._rng.randint(0, 8) if not self._is_calm else 2):
+            partition = self._rng.randrange(self._plan.partitions)
+            value = Place(operation.number, number).payload(
+                b"x" * self._rng.randint(0, self._plan.family.value_size[1])
+            )
+            match self._rng.randrange(3):
                 case 0:
                     txn.send(TOPIC, value, partition=partition)
-                    story.records[number] = partition
+                    operation.records[number] = partition
                 case 1:
                     await txn.enqueue(TOPIC, value, partition=partition)
-                    story.records[number] = partition
+                    operation.records[number] = partition
                 case _:
-                    story.records[number] = partition
+                    operation.records[number] = partition
                     await txn.send_and_wait(TOPIC, value, partition=partition)
-            if self._chance.random() < 0.1:
-                await asyncio.sleep(self._chance.random() * 0.05)
-            if not self._is_calm and self._chance.random() < self._plan.family.thinks:
-                await asyncio.sleep(self._chance.random() * self._plan.number("request_timeout_ms") / 2000)
-        if self._chance.random() < self._plan.family.sends_offsets:
-            await self._offsets.send(txn, story, is_calm=self._is_calm)
-            if not self._is_calm and self._whims.random() < self._plan.family.thinks:  # a copy of others may come now
-                await asyncio.sleep(self._whims.random() * self._plan.number("request_timeout_ms") / 1000)
+            if self._rng.random() < 0.1:
+                await asyncio.sleep(self._rng.random() * 0.05)
+            if not self._is_calm and self._rng.random() < self._plan.family.pauses:
+                await asyncio.sleep(self._rng.random() * self._plan.number("request_timeout_ms") / 2000)
+        if self._rng.random() < self._plan.family.sends_offsets:
+            await self._offsets.send(txn, operation, is_calm=self._is_calm)
+            if not self._is_calm and self._choices.random() < self._plan.family.pauses:  # a copy of others may come now
+                await asyncio.sleep(self._choices.random() * self._plan.number("request_timeout_ms") / 1000)
 
 
 LATER = "orders-later"
@@ -229,53 +231,55 @@ STALE = 0.06  # share of the offsets that are sent for a member that the group d
 
 
 class OffsetCaller:
-    def __init__(self, plan: Plan, chance: Random, history: History) -> None:
+    def __init__(self, plan: Plan, rng: Random, history: History) -> None:
         self._plan = plan
-        self._chance = chance
+        self._rng = rng
         self._history = history
         self._under_way: asyncio.Future[None] | None = None
 
-    async def send(self, txn: Transaction | Producer, story: TransactionStory, *, is_calm: bool) -> None:
+    async def send(self, txn: Transaction | Producer, operation: TransactionOperation, *, is_calm: bool) -> None:
         """Give the offsets of a transaction."""
-        if not is_calm and self._chance.random() < STALE:
-            await self._send_stale(txn, story)
+        if not is_calm and self._rng.random() < STALE:
+            await self._send_stale(txn, operation)
             return
-        story.offset_places = self._places(is_calm=is_calm)
-        offsets = dict.fromkeys(story.offset_places, (story.number, story.text_of_offsets))
+        operation.offset_places = self._places(is_calm=is_calm)
+        offsets = dict.fromkeys(operation.offset_places, (operation.number, operation.text_of_offsets))
         begun = asyncio.Event()
 
         async def give() -> None:
             begun.set()
-            await txn.send_offsets(offsets, member_of(story.group))
+            await txn.send_offsets(offsets, member_of(operation.group))
 
         sending = asyncio.ensure_future(give())
-        if is_calm or self._chance.random() >= UNAWAITED:
+        if is_calm or self._rng.random() >= UNAWAITED:
             await sending
         else:
             self._under_way = sending
             await begun.wait()  # else a schedule of priorities may put the commit before the call
-        story.has_offset = True
+        operation.has_offset = True
 
-    async def end(self, story: TransactionStory) -> None:
+    async def end(self, operation: TransactionOperation) -> None:
         sending, self._under_way = self._under_way, None
         if sending is None:
             return
         (error,) = await asyncio.gather(sending, return_exceptions=True)
-        if error is not None and story.end is TransactionEnd.COMMITTED:
-            self._history.violated("OFFSETS", f"{story}: committed, and its offsets were not: {error!r}")
+        if error is not None and operation.end is TransactionEnd.COMMITTED:
+            self._history.violated("OFFSETS", f"{operation}: committed, and its offsets were not: {error!r}")
 
     def _places(self, *, is_calm: bool) -> list[TopicPartition]:
         places = [TopicPartition(TOPIC, number) for number in range(self._plan.partitions)]
-        chosen = self._chance.sample(places, self._chance.randint(1, len(places)))
-        if not is_calm and self._chance.random() < 0.2:
-            chosen.insert(self._chance.randint(0, len(chosen)), TopicPartition(LATER, 0))
+        chosen = self._rng.sample(places, self._rng.randint(1, len(places)))
+        if not is_calm and self._rng.random() < 0.2:
+            chosen.insert(self._rng.randint(0, len(chosen)), TopicPartition(LATER, 0))
         return chosen
 
-    async def _send_stale(self, txn: Transaction | Producer, story: TransactionStory) -> None:
+    async def _send_stale(self, txn: Transaction | Producer, operation: TransactionOperation) -> None:
         """KIP-447: a consumer that has lost its partitions cannot commit for them."""
-        story.is_stale = True
-        await txn.send_offsets({(TOPIC, 0): story.number}, member_of(story.group, is_stale=True))
-        self._history.violated("OFFSETS", f"{story}: offsets of a generation that the group does not have were taken")
+        operation.is_stale = True
+        await txn.send_offsets({(TOPIC, 0): operation.number}, member_of(operation.group, is_stale=True))
+        self._history.violated(
+            "OFFSETS", f"{operation}: offsets of a generation that the group does not have were taken"
+        )
 
 
 async def check_misuse(producer: Producer, history: History) -> None:

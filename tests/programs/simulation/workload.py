@@ -14,10 +14,10 @@ from aioproducer._accumulator.partition import GRAIN_S
 from aioproducer.cluster import Cluster
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition
-from tests.programs.simulation.excuses import check_ends
-from tests.programs.simulation.history import End, History, Story
+from tests.programs.simulation.allowed_failures import check_ends
+from tests.programs.simulation.history import End, History, Operation
+from tests.programs.simulation.invariant_checkers import CallbackOrderChecker
 from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.promise_watches import CallbackTurns
 
 TICK_S = 0.002  # tolerance of a deadline: one timer tick, and the following turns of the loop
 
@@ -33,61 +33,67 @@ class Workload:
         self.history = history
         self.topic = topic
         self.on_beat = on_beat
-        self.deliveries: list[Story] = []  # stories with a delivery, in the order in which these were given
+        self.deliveries: list[Operation] = []  # operations with a delivery, in the order in which these were given
         self.is_closing = False
         self.healthy_since = 0.0  # virtual seconds; 0.0 while things go wrong
         self.now = history.clock
-        self.turns = CallbackTurns(plan, history)
+        self.turns = CallbackOrderChecker(plan, history)
         self.delivery_timeout_s = plan.number("delivery_timeout_ms") / 1000
         self.max_block_s = plan.number("max_block_ms") / 1000
 
-    def check_bound(self, what: str | Story, began: float, bound_s: float) -> None:
+    def check_bound(self, what: str | Operation, began: float, bound_s: float) -> None:
         """ENDS_ONCE: what has a time of its own to end in has ended by then."""
         took = self.now() - began
         if took > bound_s + TICK_S:
             name = what if isinstance(what, str) else f"{what.verb} {what.record}"
             self.history.violated("ENDS_ONCE", f"{name} took {took:.6f} s, more than {bound_s:.6f}")
 
-    def lives_s(self, story: Story) -> float:
-        return self.delivery_timeout_s if story.deadline_s is None else story.deadline_s + GRAIN_S
+    def record_timeout_s(self, operation: Operation) -> float:
+        return self.delivery_timeout_s if operation.deadline_s is None else operation.deadline_s + GRAIN_S
 
-    def watch_deadline(self, story: Story) -> None:
+    def watch_deadline(self, operation: Operation) -> None:
         """ENDS_ONCE: look at a record when its own deadline is over."""
-        asyncio.get_running_loop().call_later(self.lives_s(story) + TICK_S, self._look_at_deadline, story)
+        asyncio.get_running_loop().call_later(
+            self.record_timeout_s(operation) + TICK_S, self._check_deadline, operation
+        )
 
-    def _look_at_deadline(self, story: Story) -> None:
-        if story.delivery is not None and not story.delivery.done():
-            self.history.violated("ENDS_ONCE", f"{story.record} is open past its deadline of {story.deadline_s} s")
+    def _check_deadline(self, operation: Operation) -> None:
+        if operation.delivery is not None and not operation.delivery.done():
+            self.history.violated(
+                "ENDS_ONCE", f"{operation.record} is open past its deadline of {operation.deadline_s} s"
+            )
 
     def resolve(self) -> None:
-        for story in self.deliveries:
-            delivery = story.delivery
+        for operation in self.deliveries:
+            delivery = operation.delivery
             assert delivery is not None
             if delivery.cancelled():
-                story.give_up(self.now())
+                operation.give_up(self.now())
                 continue
             if not delivery.done():
                 continue
-            told = (story.end, story.offset)
+            told = (operation.end, operation.offset)
             error = delivery.exception()
             if error is not None and self.history.secrecy is not None:
-                self.history.secrecy.look_at_error(error)
+                self.history.secrecy.check_error(error)
             if error is None:
-                story.acknowledge(delivery.result(), story.ended_at)
+                operation.acknowledge(delivery.result(), operation.ended_at)
             else:
-                story.fail(error, story.ended_at)
-            if told[0] is not End.OPEN and told[0] is not End.GIVEN_UP and told != (story.end, story.offset):
-                self.history.violated("ENDS_ONCE", f"{story.record} ended twice: {told}, {(story.end, story.offset)}")
+                operation.fail(error, operation.ended_at)
+            if told[0] is not End.OPEN and told[0] is not End.GIVEN_UP and told != (operation.end, operation.offset):
+                self.history.violated(
+                    "ENDS_ONCE", f"{operation.record} ended twice: {told}, {(operation.end, operation.offset)}"
+                )
         healed_at = self.healthy_since - self.delivery_timeout_s if self.healthy_since else math.inf
-        for violation in check_ends(self.history.stories, self.plan, healed_at):
+        for violation in check_ends(self.history.operations, self.plan, healed_at):
             self.history.violated(*violation)
         self._check_told()
 
     def _check_told(self) -> None:
         """FLUSH: what failed unseen, flushes and closes have said; but for what was dropped on purpose."""
         filtered = RecordFilteredError.__name__
-        failed = [story for story in self.history.stories if story.is_left and story.error]
-        left = [story for story in failed if not story.error.startswith(filtered)]
+        failed = [operation for operation in self.history.operations if operation.is_left and operation.error]
+        left = [operation for operation in failed if not operation.error.startswith(filtered)]
         if len(left) > self.history.undelivered and not self.plan.family.closes_early:
             told = self.history.undelivered
             self.history.violated("FLUSH", f"{len(left)} records failed unseen, and {told} were told: {left[0].record}")
@@ -98,14 +104,14 @@ _FAILS = 0.03
 
 
 class UsersInterceptor(ProducerInterceptor):
-    def __init__(self, chance: Random, *, errs: bool = True) -> None:
-        self._chance = chance
+    def __init__(self, rng: Random, *, errs: bool = True) -> None:
+        self._rng = rng
         self._errs = errs
         self._passed = 0
         self._told = 0
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        if self._errs and self._chance.random() < _DROPS:
+        if self._errs and self._rng.random() < _DROPS:
             return None
         self._passed += 1
         self._fail()
@@ -127,7 +133,7 @@ class UsersInterceptor(ProducerInterceptor):
             violated("ENDS_ONCE", f"the interceptor let {self._passed} records pass, and was told of {self._told} ends")
 
     def _fail(self) -> None:
-        if self._errs and self._chance.random() < _FAILS:
+        if self._errs and self._rng.random() < _FAILS:
             raise RuntimeError("the caller's own interceptor fails")
 
 
@@ -137,8 +143,8 @@ _NAMES_NONE = 0.03
 
 
 class UsersPartitioner:
-    def __init__(self, chance: Random, *, errs: bool) -> None:
-        self._chance = chance
+    def __init__(self, rng: Random, *, errs: bool) -> None:
+        self._rng = rng
         self._errs = errs
 
     def partition(  # noqa: PLR0917  # Kafka's signature
@@ -154,10 +160,10 @@ class UsersPartitioner:
         del key, key_bytes, value, value_bytes
         count = cluster.partition_count(topic)
         assert count is not None, "the partitioner was asked before the topic was known"
-        dice = self._chance.random() if self._errs else 1.0
+        dice = self._rng.random() if self._errs else 1.0
         if dice < _FAILS:
             raise RuntimeError("the caller's own partitioner fails")
-        return count if dice < _FAILS + _NAMES_NONE else self._chance.randrange(count)
+        return count if dice < _FAILS + _NAMES_NONE else self._rng.randrange(count)
 
 
 # Headers of records: none, one or several, short and long, with and without a value.
@@ -168,8 +174,8 @@ _NAMES: Final = ("trace", "", "\u00e9t\u00e9", "n" * 63, "n" * 64)
 _LONGEST: Final = 300
 
 
-def headers_for(story: Story) -> tuple[tuple[str, bytes | None], ...]:
-    number = story.record.number
+def headers_for(operation: Operation) -> tuple[tuple[str, bytes | None], ...]:
+    number = operation.record.number
     return tuple(
         (_NAMES[(number + each) % len(_NAMES)], None if (number + each) % 7 == 0 else _value(number, each))
         for each in range(number % 4)

@@ -24,7 +24,7 @@ from aioproducer import Producer, UndeliveredError
 from aioproducer.testing.kafka import KafkaCluster
 from tests.programs.chaos.administration import Administration
 from tests.programs.chaos.arena import now
-from tests.programs.soak.faults import Nemesis
+from tests.programs.soak.faults import FaultInjector
 from tests.programs.soak.read_back import PartitionLog
 from tests.programs.soak.verdict import Sample, Sampler, grown, growth, wrong
 
@@ -108,14 +108,16 @@ class Soak:
             producer = Producer(kafka.bootstrap_servers, request_timeout_ms=5_000)
             async with producer:
                 load = Load(producer, TOPIC, PARTITIONS)
-                await self._soak(producer, load, Nemesis(kafka, administration, seed=self.asked.seed, say=self._fault))
+                await self._soak(
+                    producer, load, FaultInjector(kafka, administration, seed=self.asked.seed, say=self._fault)
+                )
                 await self._end(producer)
             failed = producer.statistics().records_failed
             self.acknowledged = producer.statistics().records_acknowledged
             self.found += wrong(await read_back(kafka.bootstrap_servers), load.accepted, failed)
         self.found += grown(self.samples)
 
-    async def _soak(self, producer: Producer, load: Load, nemesis: Nemesis) -> None:
+    async def _soak(self, producer: Producer, load: Load, injector: FaultInjector) -> None:
         await load.rush(self.asked.measure_s / 3)  # warm
         highest = await load.rush(self.asked.measure_s)
         self.rate = highest * SHARE
@@ -126,7 +128,7 @@ class Soak:
         seconds = self.asked.minutes * 60
         async with asyncio.TaskGroup() as group:
             group.create_task(load.stream(self.rate, time.monotonic() + seconds), name="soak-load")
-            group.create_task(nemesis.run(asyncio.get_running_loop().time() + seconds), name="soak-nemesis")
+            group.create_task(injector.run(asyncio.get_running_loop().time() + seconds), name="soak-faults")
         sampling.cancel()
         self.samples = sampler.samples
 

@@ -14,7 +14,7 @@ FIRST_AFTER_S = 20.0
 RESETS = 10
 
 
-class Nemesis:
+class FaultInjector:
     """Does one harm a minute, in an order drawn from the seed, each kind as often as the others."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The files of a cell: what its processes, the nemesis and the independent reader leave for the checker.
+"""The files of a cell: what its processes, the fault injector and the independent reader leave for the checker.
 
 CELL/cell.json          topics, clients and limits
 CELL/events.jsonl       a line for each fault (`Event`), and for each move of leaders
@@ -40,7 +40,7 @@ class Cell(TypedDict):
 
 
 class Event(TypedDict, total=False):
-    """A fault as the nemesis wrote it; times in microseconds of the histories' clock."""
+    """A fault as the fault injector wrote it; times in microseconds of the histories' clock."""
 
     kind: str
     nodes: list[int]

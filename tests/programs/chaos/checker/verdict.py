@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.programs.checks import CHECKS
+from tests.programs.invariants import INVARIANTS
 
 TOLD_AT_MOST = 20  # violations of one check that are printed; all are counted
 
@@ -31,5 +31,5 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         for check, count in sorted(self.violations.items()):
-            yield f"{check} violated {count} times ({CHECKS[check]})"
+            yield f"{check} violated {count} times ({INVARIANTS[check]})"
         yield from self.told

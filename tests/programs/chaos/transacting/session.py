@@ -26,7 +26,7 @@ from tests.programs.chaos.checker.transaction_check import (
     check_transactions,
 )
 from tests.programs.chaos.checker.verdict import Verdict
-from tests.programs.chaos.nemesis import cut_off, known_faults
+from tests.programs.chaos.fault_injector import cut_off, known_faults
 from tests.programs.chaos.transacting.bank import ACCOUNTS, AT_FIRST, TELLER, TRANSFER_RECORDS, decode_balance
 from tests.programs.chaos.transacting.completing import COMPLETER
 from tests.programs.chaos.transacting.life import PARTITIONS, RECORDS, What, connection_text, decode_value, read_lines

@@ -1,4 +1,4 @@
-"""Nothing fails without a reason: a record that ended before its deadline says why, and the plan must allow for that.
+"""Failures that a plan allows: a record that ended before its deadline says why, and the plan must have a cause for it.
 
 The checker of logs asks whether what callers were told is true. A producer that gave up at the first trouble would
 tell the truth, too; and one that never calls back tells nothing. That is looked at here.
@@ -13,9 +13,9 @@ from aioproducer import KafkaError
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._protocol.error_codes import ErrorCode
 from tests.programs.simulation.faults import RETRIABLE
-from tests.programs.simulation.history import End, Story, Violation
+from tests.programs.simulation.history import End, Operation, Violation
 from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.transaction_stories import TransactionStory
+from tests.programs.simulation.transaction_checker import TransactionOperation
 
 SHARED_DEADLINE: Final = 0.1
 """Share of the delivery timeout: a batch ends with its oldest record, and takes no record called later than that."""
@@ -45,22 +45,30 @@ ALWAYS_ALLOWED: Final = frozenset(
 )
 
 
-def check_ends(stories: Sequence[Story], plan: Plan, healed_at: float) -> Iterator[Violation]:
-    """Look at how records ended; the stories must have been resolved."""
-    for story in stories:
-        if story.end is End.ACKNOWLEDGED and (story.was_called_back or not story.expects_callback):
+def check_ends(operations: Sequence[Operation], plan: Plan, healed_at: float) -> Iterator[Violation]:
+    """Look at how records ended; the operations must have been resolved."""
+    for operation in operations:
+        if operation.end is End.ACKNOWLEDGED and (operation.was_called_back or not operation.expects_callback):
             continue
-        is_told = story.end is End.ACKNOWLEDGED or (story.delivery is not None and story.end is not End.GIVEN_UP)
-        if story.expects_callback and is_told and story.end is not End.OPEN and not story.was_called_back:
+        is_told = operation.end is End.ACKNOWLEDGED or (
+            operation.delivery is not None and operation.end is not End.GIVEN_UP
+        )
+        if operation.expects_callback and is_told and operation.end is not End.OPEN and not operation.was_called_back:
             yield Violation(
-                "ENDS_ONCE", f"{story.record} ({story.verb}) ended as {story.end.value} and was not called back"
+                "ENDS_ONCE",
+                f"{operation.record} ({operation.verb}) ended as {operation.end.value} and was not called back",
             )
-        is_late = story.error.startswith("DeliveryTimeoutError") and story.deadline_s is None
-        if is_late and story.ended_at > _recovered_at(plan, healed_at):
-            yield Violation("RECOVERY", f"{story.record} died long after everything was healed: {story.error:.300}")
-        has_failed = story.end is End.NOT_WRITTEN or story.end is End.UNKNOWN
-        if has_failed and plan.is_honest and not _is_excused(story, plan):
-            yield Violation("EXCUSE", f"{story.record} ended as {story.end.value} without need: {story.error:.300}")
+        is_late = operation.error.startswith("DeliveryTimeoutError") and operation.deadline_s is None
+        if is_late and operation.ended_at > _recovered_at(plan, healed_at):
+            yield Violation(
+                "RECOVERY", f"{operation.record} died long after everything was healed: {operation.error:.300}"
+            )
+        has_failed = operation.end is End.NOT_WRITTEN or operation.end is End.UNKNOWN
+        if has_failed and plan.is_honest and not _is_allowed(operation, plan):
+            yield Violation(
+                "NEEDLESS_FAILURE",
+                f"{operation.record} ended as {operation.end.value} without need: {operation.error:.300}",
+            )
 
 
 def _recovered_at(plan: Plan, healed_at: float) -> float:
@@ -77,40 +85,42 @@ def _recovered_at(plan: Plan, healed_at: float) -> float:
     return healed_at + plan.number("request_timeout_ms") / 1000 + RECOVERY_S
 
 
-def _is_excused(story: Story, plan: Plan) -> bool:
-    kind, _, text = story.error.partition(": ")
+def _is_allowed(operation: Operation, plan: Plan) -> bool:
+    kind, _, text = operation.error.partition(": ")
     by_kind = {
         "": True,
-        "DeliveryTimeoutError": _is_late(story, plan),
+        "DeliveryTimeoutError": _is_late(operation, plan),
         "ProducerClosedError": plan.family.closes_early,
         "BrokerConnectionError": plan.acks == 0 or plan.gives_up_early,
         "RecordFilteredError": plan.has_interceptor and plan.user_faults,
         **dict.fromkeys(ALWAYS_ALLOWED, True),
     }
     by_text = {
-        "withdrawn": story.was_given_up,
+        "withdrawn": operation.was_given_up,
         "deleted and made again": "topic changes" in plan.enabled,
         "a later batch was acknowledged": plan.is_idempotent,
         "the partitioner failed": plan.has_partitioner and plan.user_faults,
     }
     if kind in by_kind:
         return by_kind[kind]
-    for words, is_excused in by_text.items():
+    for words, is_allowed in by_text.items():
         if words in text:
-            return is_excused
-    found = _CODE.search(story.error)
+            return is_allowed
+    found = _CODE.search(operation.error)
     code = int(ErrorCode[found[1]]) if found and found[1] in ErrorCode.__members__ else None
-    return _is_code_excused(code, story, plan)
+    return _is_code_allowed(code, operation, plan)
 
 
-def _is_code_excused(code: int | None, story: Story, plan: Plan) -> bool:
+def _is_code_allowed(code: int | None, operation: Operation, plan: Plan) -> bool:
     if code in _PATIENT_CODES:
         return (
-            plan.gives_up_early or _is_late(story, plan) or (code == _UNKNOWN_SERVER_ERROR and not plan.is_idempotent)
+            plan.gives_up_early
+            or _is_late(operation, plan)
+            or (code == _UNKNOWN_SERVER_ERROR and not plan.is_idempotent)
         )
     if code in _TOO_LARGE:
         return may_be_too_large(plan)
-    if code in _REFUSED or "refused the record" in story.error:
+    if code in _REFUSED or "refused the record" in operation.error:
         return plan.family.integer_edges or bool({"final code", "codes"} & set(plan.enabled))
     return True
 
@@ -130,17 +140,17 @@ def may_be_taken_apart(plan: Plan) -> bool:
     return may_be_too_large(plan) or plan.family.integer_edges
 
 
-def _is_late(story: Story, plan: Plan) -> bool:
+def _is_late(operation: Operation, plan: Plan) -> bool:
     """Whether its time was over, or that of the oldest record of its batch."""
-    if story.ended_at < 0:
+    if operation.ended_at < 0:
         return True  # no caller learned when it ended
-    if story.deadline_s is not None and story.ended_at >= story.called_at + story.deadline_s - TICK_S:
+    if operation.deadline_s is not None and operation.ended_at >= operation.called_at + operation.deadline_s - TICK_S:
         return True
-    lives_s = plan.number("delivery_timeout_ms") / 1000
-    return story.ended_at >= story.called_at + lives_s * (1 - SHARED_DEADLINE) - TICK_S
+    record_timeout_s = plan.number("delivery_timeout_ms") / 1000
+    return operation.ended_at >= operation.called_at + record_timeout_s * (1 - SHARED_DEADLINE) - TICK_S
 
 
-# EXCUSE for transactions: where coordinators invent no codes, none fails by what one of them has answered but few.
+# NEEDLESS_FAILURE for transactions: where coordinators invent no codes, few answers of a coordinator may fail one.
 #
 # A transaction that timed out, or that a late copy of a request has ended, is refused in words that say so. Anything
 # else that a coordinator says passes, or follows from what this producer has asked unsuccessfully or out of order.
@@ -149,19 +159,19 @@ _OVER: Final = frozenset(("INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING
 """The transaction is over, for the coordinator."""
 
 _STALE: Final = frozenset(("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"))
-_EXCUSED: Final[Mapping[str, frozenset[str]]] = {
+_ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "AddPartitionsToTxn": _OVER | {"INVALID_TXN_STATE"},
     "AddOffsetsToTxn": _OVER | {"INVALID_TXN_STATE"},
     "TxnOffsetCommit": _OVER,
     "EndTxn": _OVER | {"INVALID_TXN_STATE"},
 }
-_ANSWERED: Final = re.compile(rf"({'|'.join(_EXCUSED)}) of '[^']*': ([A-Z_]+): ")
+_ANSWERED: Final = re.compile(rf"({'|'.join(_ALLOWED)}) of '[^']*': ([A-Z_]+): ")
 
 
-def check_excuses(stories: Sequence[TransactionStory], plan: Plan) -> Iterator[Violation]:
+def check_transaction_failures(operations: Sequence[TransactionOperation], plan: Plan) -> Iterator[Violation]:
     if "codes" in plan.enabled:
         return
-    for story in stories:
-        found = _ANSWERED.search(story.error)
-        if found is not None and found[2] not in _EXCUSED[found[1]] and not (story.is_stale and found[2] in _STALE):
-            yield Violation("EXCUSE", f"without need: {story}")
+    for operation in operations:
+        found = _ANSWERED.search(operation.error)
+        if found is not None and found[2] not in _ALLOWED[found[1]] and not (operation.is_stale and found[2] in _STALE):
+            yield Violation("NEEDLESS_FAILURE", f"without need: {operation}")

@@ -13,12 +13,12 @@ from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._transactions.states import TransactionState
 from aioproducer.cluster import NO_EPOCH, Cluster
-from tests.programs.simulation.promise_watches import LingerWatch, OvertakingWatch, ReconnectWatch
+from tests.programs.simulation.invariant_checkers import LingerChecker, OvertakingChecker, ReconnectChecker
 
 _TICK_S = 0.001
 
 
-class Inside:
+class ProducerInternals:
     """The parts of a producer that runs."""
 
     def __init__(self, producer: Producer) -> None:
@@ -129,13 +129,11 @@ class Inside:
         In roomy memory, and while batches of its partition are under way, that of a whole batch.
         """
         parts = self._parts()
-        memory, pool = parts.wait_queues._memory, parts.pool  # noqa: SLF001  # as above
-        if not memory._queues:  # noqa: SLF001  # as above
+        pool = parts.pool
+        first = min(parts.wait_queues._memory_records(), key=attrgetter("call_order"), default=None)  # noqa: SLF001  # as above
+        if first is None or first.queue is None:
             return
-        first = min(memory, key=attrgetter("call_order"), default=None)
-        if first is None:
-            return
-        is_patient = pool.is_roomy and _is_moving(first.queue_owner)
+        is_patient = pool.is_roomy and _is_moving(first.queue.key)
         whole = parts.open_batches._settings.batch_size if is_patient else 0  # noqa: SLF001  # as above
         capacity = pool.capacity_for(max(first.size, whole))
         is_free = pool._common.has_room(capacity)  # noqa: SLF001  # as above
@@ -145,17 +143,17 @@ class Inside:
     def watch_turns(self, violated: Callable[[str, str], None], *, longest_value: int) -> None:
         """STUCK, LINGER, OVERTAKEN: the batch that has waited longest goes first, and none before it is due."""
         accumulator = self._parts().accumulator
-        linger = LingerWatch(accumulator.open_batches, violated, longest_value=longest_value)
-        watch = ReadyWatch(accumulator, violated, linger)
+        linger = LingerChecker(accumulator.open_batches, violated, longest_value=longest_value)
+        checker = ReadyChecker(accumulator, violated, linger)
         parts = self._parts()
-        OvertakingWatch(parts.wait_queues._memory, parts.open_batches, parts.pool, violated=violated)  # noqa: SLF001  # as above
-        accumulator.drain = watch.drain  # type: ignore[method-assign]  # to see which partitions are taken
-        accumulator.ready.withdraw = watch.withdraw  # type: ignore[method-assign]  # to see which leave
+        OvertakingChecker(parts.wait_queues, parts.open_batches, parts.pool, violated=violated)
+        accumulator.drain = checker.drain  # type: ignore[method-assign]  # to see which partitions are taken
+        accumulator.ready.withdraw = checker.withdraw  # type: ignore[method-assign]  # to see which leave
 
     def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
         """PAUSE: from now on, nodes that fail are tried again after their pauses."""
         parts = self._parts()
-        ReconnectWatch(parts.client._pool, violated, parts.loop.time)  # noqa: SLF001  # as above
+        ReconnectChecker(parts.client._pool, violated, parts.loop.time)  # noqa: SLF001  # as above
 
     def describe(self) -> list[str]:
         """One line about each part, as a debugger shows it."""
@@ -223,11 +221,11 @@ def _check_parts(partition: Partition, violated: Callable[[str, str], None], pla
         violated("IN_FLIGHT", f"{place}: {partition.parts} parts of split batches are counted, there are {parts}")
 
 
-class ReadyWatch:
+class ReadyChecker:
     """Wraps a producer's queues of ready partitions, and sees which are taken, and in which order."""
 
     def __init__(
-        self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerWatch
+        self, accumulator: RecordAccumulator, violated: Callable[[str, str], None], linger: LingerChecker
     ) -> None:
         self._linger = linger
         self._drain = accumulator.drain
@@ -287,7 +285,7 @@ def _moves(partition: Partition) -> bool:
 SLACK_S: Final = 0.02  # beside the pause: timers, and the pause after markers, which is a hundredth of a second at most
 
 
-class TransactionsInside(Inside):
+class TransactionInternals(ProducerInternals):
     """The parts of a transactional producer that runs."""
 
     def check_asking(self, violated: Callable[[str, str], None], *, longest_pause_s: float) -> None:

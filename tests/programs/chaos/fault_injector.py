@@ -1,4 +1,4 @@
-"""The nemesis and its faults: strikes, waits, lifts, waits until all is well, and strikes again, as its seed says.
+"""The fault injector: injects a fault, waits, ends it, waits until all is well, and goes on, as its seed says.
 
 A fault is an async context: it strikes on entering, says what it struck, and is lifted on leaving. Faults are dealt
 from a shuffled deck, so that each kind comes before one comes twice.
@@ -62,7 +62,7 @@ def known_faults(longest_stop_s: float) -> Mapping[str, Fault]:
     }
 
 
-class Nemesis:
+class FaultInjector:
     def __init__(self, arena: Arena, kinds: Sequence[str], *, longest_stop_s: float, recovery_bound_s: float) -> None:
         """Deal from `kinds` of `known_faults`; wait at most `recovery_bound_s` for acknowledgements after healing."""
         self.counts: Counter[str] = Counter()

@@ -7,7 +7,7 @@
 * IN_FLIGHT: no more Produce requests in flight on a connection than configured.
 * PACE: one Metadata request in flight, and a second to another node only where the first is not answered; where
   authentications hold requests, one to each node.
-* RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`ResendWatch`).
+* RETRIES: no batch is sent more often than `retries` allow, or again and again without a pause (`ResendChecker`).
 * IDLE: no connection is used again after `connections_max_idle_ms` without use.
 """
 
@@ -89,7 +89,7 @@ class Fate(Enum):
     MAY_REPEAT = auto()
 
 
-class WireWatch:
+class WireChecker:
     def __init__(  # noqa: PLR0915  # one line per fact
         self, history: History, plan: Plan, clock: Callable[[], float]
     ) -> None:
@@ -115,7 +115,7 @@ class WireWatch:
         self._request_timeout_s = plan.number("request_timeout_ms") / 1000
         self._clock = clock
         self._is_transactional = plan.family.is_transactional
-        self._resends = ResendWatch(history, plan)
+        self._resends = ResendChecker(history, plan)
         self._used: dict[int, float] = {}  # connection -> when a request or an answer was the last on it
         self._authenticates = bool(plan.mechanism)
         self._most_hedged = max(1, plan.brokers - 1) if plan.mechanism else 1  # several may wait for authentications
@@ -195,7 +195,7 @@ class WireWatch:
         if len(asked) > self._max_in_flight and list(asked.values()).count(_PRODUCE) > self._max_in_flight:
             self.violated("IN_FLIGHT", f"more than {self._max_in_flight} Produce requests on connection {number}")
         if self._looks_into_requests:
-            self._look_at_batches(produce_in(frame, version), (number, correlation_id), transport)
+            self._check_batches(produce_in(frame, version), (number, correlation_id), transport)
         return True
 
     def left(self, transport: SimulatedTransport) -> None:
@@ -237,7 +237,7 @@ class WireWatch:
             self.violated("PACE", f"{AT_ONCE + 1} Metadata requests in {now - self._refreshes[0]:.6f} s")
         self._refreshes.append(now)
 
-    def _look_at_batches(self, request: DecodedProduce, key: tuple[int, int], transport: SimulatedTransport) -> None:
+    def _check_batches(self, request: DecodedProduce, key: tuple[int, int], transport: SimulatedTransport) -> None:
         size = sum(len(produced.records or b"") for produced in request.partitions)
         if self._is_answered and request.timeout_ms >= self._request_timeout_s * 1000:
             self.violated("TIMEOUT", f"a broker may wait for {request.timeout_ms} ms, longer than a request may take")
@@ -256,24 +256,24 @@ class WireWatch:
             if header.record_count > 1 and not header.codec and header.size > self._batch_size:
                 self.violated("SIZE", f"{header.record_count} records in {header.size} bytes: more than batch.size")
             if self._looks_at_times and not header.codec:
-                self._look_at_times(header, produced.records)
+                self._check_times(header, produced.records)
             if header.producer_id >= 0:
-                self._look_at_epoch((*place, header.producer_id), header.producer_epoch)
-                self._look_at_identity((*place, header.producer_id, header.producer_epoch), header, produced.records)
+                self._check_epoch((*place, header.producer_id), header.producer_epoch)
+                self._check_identity((*place, header.producer_id, header.producer_epoch), header, produced.records)
 
-    def _look_at_times(self, header: BatchHeader, records: memoryview) -> None:
+    def _check_times(self, header: BatchHeader, records: memoryview) -> None:
         """TIMES: brokers put a wrong one right, and look for records by their times with what they have put there."""
         latest = max(record.timestamp for record in decode_records(records))
         if header.max_timestamp != latest:
             self.violated("TIMES", f"a batch says that its latest record is of {header.max_timestamp}, not {latest}")
 
-    def _look_at_epoch(self, who: tuple[object, int, int], epoch: int) -> None:
+    def _check_epoch(self, who: tuple[object, int, int], epoch: int) -> None:
         """EPOCH: an epoch is left when nothing of it is unresolved, so nothing is sent under it any more."""
         if epoch < self._epochs.get(who, epoch):
             self.violated("EPOCH", f"a batch of {who} goes out under epoch {epoch}, after epoch {self._epochs[who]}")
         self._epochs[who] = epoch
 
-    def _look_at_identity(self, who: tuple[object, int, int, int], header: BatchHeader, records: memoryview) -> None:
+    def _check_identity(self, who: tuple[object, int, int, int], header: BatchHeader, records: memoryview) -> None:
         known = self._sequences.setdefault((*who, header.base_sequence), (header.crc, bytes(records)))
         if known[0] == header.crc:
             return
@@ -436,7 +436,7 @@ MOVING: Final = frozenset(
 """Faults after which leaders move, and batches follow them without a pause."""
 
 
-class ResendWatch:
+class ResendChecker:
     """Looks at how often, and how soon after each other, the same is asked: what `retries` and backoff are for.
 
     A batch is known by its checksum, which its identity and its records decide. Its first attempts may follow each
@@ -475,14 +475,14 @@ class ResendWatch:
         may_follow = batch in self._may_follow
         self._may_follow.discard(batch)
         if count > 1 and self._grows and not may_follow:
-            self._look_at_growth(batch, count - 1 - self._allowed[batch], now)
+            self._check_growth(batch, count - 1 - self._allowed[batch], now)
         self._last[batch] = now
         if self._most is not None and count > self._most + self._allowed[batch]:
             self._history.violated("RETRIES", f"attempt {count} of {batch}, of {self._most} allowed")
         if may_follow:
             return
         lately = self._lately.setdefault((*batch, node), deque(maxlen=ATTEMPTS_AT_ONCE))
-        self._look_at_pace(lately, self._batch_pause_s, now, what=f"attempts of {batch} at node {node}")
+        self._check_pace(lately, self._batch_pause_s, now, what=f"attempts of {batch} at node {node}")
 
     def asked(self, key: Key, partition: int, batch: tuple[object, ...]) -> None:
         self._in_request.setdefault(key, {})[partition] = batch
@@ -507,16 +507,16 @@ class ResendWatch:
         self._may_follow.update(held_up)
         self._allowed.update((*held_up, *self._put_off.pop(key, ())))
 
-    def _look_at_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:
+    def _check_growth(self, batch: tuple[object, ...], failures: int, now: float) -> None:
         pause_s = SPREAD * min(self._first_ms << min(failures - 1, 20), self._most_ms) / 1000
         if now < self._last[batch] + pause_s:
             passed_s = now - self._last[batch]
             self._history.violated("PACE", f"{batch} is sent again after {passed_s:.6f} s, failure {failures}")
 
     def asked_for_id(self, now: float) -> None:
-        self._look_at_pace(self._asked_for_id, self._pause_s, now, what="questions for a producer id")
+        self._check_pace(self._asked_for_id, self._pause_s, now, what="questions for a producer id")
 
-    def _look_at_pace(self, lately: deque[float], pause_s: float, now: float, *, what: str) -> None:
+    def _check_pace(self, lately: deque[float], pause_s: float, now: float, *, what: str) -> None:
         if len(lately) == ATTEMPTS_AT_ONCE and now < lately[0] + pause_s:
             self._history.violated("PACE", f"{ATTEMPTS_AT_ONCE + 1} {what} in {now - lately[0]:.6f} s")
         lately.append(now)

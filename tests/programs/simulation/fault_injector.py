@@ -1,6 +1,6 @@
-"""Does the strikes of a plan, and heals everything in the end.
+"""Injects the faults of a plan, and heals everything in the end.
 
-A fault (`faults.py`) is laid down and mostly ends by itself: after so many requests, or after a time.
+A fault (`faults.py`) begins at its time, and mostly ends by itself: after so many requests, or after a time.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,16 +11,16 @@ from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.fake_broker.cluster import ModelCluster
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.version_profiles import profile_named
-from tests.programs.simulation.checker import LogKeeper
 from tests.programs.simulation.coordinator_faults import end_downgrade
 from tests.programs.simulation.faults import FAULTS, TOPIC, make_topic
 from tests.programs.simulation.history import History
-from tests.programs.simulation.plan import Plan, Strike
+from tests.programs.simulation.log_checker import LogKeeper
+from tests.programs.simulation.plan import Plan, PlannedFault
 from tests.programs.simulation.secured import USER, Secured
 from tests.programs.simulation.simulated_network import Node, SimulatedNetwork
 
 
-class Nemesis:
+class FaultInjector:
     def __init__(self, plan: Plan, network: SimulatedNetwork, keeper: LogKeeper, history: History) -> None:  # noqa: PLR0917
         self.plan = plan
         self.network = network
@@ -34,13 +34,13 @@ class Nemesis:
         self._is_over = False
 
     def begin(self) -> None:
-        for strike in self.plan.strikes:
-            self._loop.call_later(strike.at_s, self._strike, strike)
+        for planned in self.plan.faults:
+            self._loop.call_later(planned.at_s, self._inject, planned)
 
     def heal(self) -> None:
         """End everything that is wrong; nothing goes wrong afterwards."""
         self._is_over = True
-        self._history.note("nemesis", "everything is healed")
+        self._history.note("injector", "everything is healed")
         now = self._loop.time()
         self.model.faults.clear()
         self.speak_as_planned()
@@ -71,11 +71,11 @@ class Nemesis:
             for node in self.network.nodes.values():
                 self.network.cut_all(node, "the node was restarted")
 
-    def _strike(self, strike: Strike) -> None:
+    def _inject(self, planned: PlannedFault) -> None:
         if self._is_over:
             return
-        self._history.note("nemesis", "%s (%s)", FAULTS[strike.fault].__doc__, strike.fault)
-        FAULTS[strike.fault](self, Random(strike.seed))
+        self._history.note("injector", "%s (%s)", FAULTS[planned.fault].__doc__, planned.fault)
+        FAULTS[planned.fault](self, Random(planned.seed))
         self.network.settle()
 
     # What faults are made of
@@ -99,7 +99,7 @@ class Nemesis:
 
     def fired(self, fault: str) -> None:
         """Count a fault that needs no request to have an effect."""
-        self.network.watch.fired(fault)
+        self.network.wire_checker.fired(fault)
 
     def later(self, delay_s: float, act: Callable[[], None]) -> None:
         """Do something in a while, unless all is healed by then."""
@@ -118,17 +118,17 @@ class Nemesis:
     def request_timeout_s(self) -> float:
         return self.plan.number("request_timeout_ms") / 1000
 
-    def node(self, chance: Random) -> Node:
-        return self.network.nodes[chance.choice(self.plan.nodes)]
+    def node(self, rng: Random) -> Node:
+        return self.network.nodes[rng.choice(self.plan.nodes)]
 
-    def partition(self, chance: Random) -> Partition | None:
+    def partition(self, rng: Random) -> Partition | None:
         """Any partition there is now; None while there is no topic."""
         partitions = self.model.partitions()
-        return chance.choice(partitions) if partitions else None
+        return rng.choice(partitions) if partitions else None
 
-    def place(self, chance: Random) -> Where:
-        index = chance.choice((None, chance.randrange(self.plan.partitions)))
+    def place(self, rng: Random) -> Where:
+        index = rng.choice((None, rng.randrange(self.plan.partitions)))
         return Where(api=ApiKey.PRODUCE, partition=index)
 
-    def a_while(self, chance: Random) -> float:
-        return chance.choice((0.05, 0.5, 1.0, 2.0)) * chance.random() * self.request_timeout_s
+    def a_while(self, rng: Random) -> float:
+        return rng.choice((0.05, 0.5, 1.0, 2.0)) * rng.random() * self.request_timeout_s

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.memory_wait_queues import QueueOwner
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.partition import RecordDeadline
 from aioproducer._accumulator.topic_partitions import Topic
@@ -22,8 +21,8 @@ def record(number: int = 0) -> WaitingRecord:
     return made
 
 
-def queue_of(count: int) -> tuple[WaitQueue, list[WaitingRecord]]:
-    queue, records = WaitQueue(), [record(number) for number in range(count)]
+def queue_of(count: int) -> tuple[WaitQueue[str], list[WaitingRecord]]:
+    queue, records = WaitQueue("t"), [record(number) for number in range(count)]
     for each in records:
         queue.join(each)
     return queue, records
@@ -49,7 +48,7 @@ def test_queue_may_be_left_during_iteration() -> None:
 
 
 def test_unwatched_queue_cancels_its_timer() -> None:
-    queue, timers = WaitQueue(), TimerHeap(lambda _: None)
+    queue, timers = WaitQueue("t"), TimerHeap(lambda _: None)
     queue.timer = timers.schedule(1.0, lambda _: None)
 
     queue.stop_watching()
@@ -71,7 +70,7 @@ def test_record_lets_its_content_go() -> None:
 
 @given(st.lists(st.integers(0, 99) | st.none(), max_size=60))
 def test_queue_behaves_like_a_list_with_removal(steps: list[int | None]) -> None:
-    queue, expected = WaitQueue(), list[WaitingRecord]()
+    queue, expected = WaitQueue("t"), list[WaitingRecord]()
     for step in steps:
         if step is None:
             expected.append(record())
@@ -151,28 +150,31 @@ def test_certain_partition_decides_the_wait_queue(partition: int | None, key: by
     """A keyless record waits in the queue of its topic, and chooses when it is granted memory."""
     queue = full((1, 1, 1))
 
-    found = queue.waiters.owner_of(queue.record(partition=partition, key=key))
+    waiting = queue.join(partition=partition, key=key).queue
 
-    assert getattr(found, "number", None) == place
-    assert isinstance(found, Topic) is (place is None)
+    assert waiting is not None
+    assert getattr(waiting.key, "number", None) == place
+    assert isinstance(waiting.key, Topic) is (place is None)
 
 
 def test_partitioner_is_asked_once() -> None:
-    queue = full((1, 1))
+    core = full((1, 1)).core
     answers = [0, 1]
-    record = queue.record(partition=None)
-    record.choose_partition = answers.pop
 
-    owners: list[QueueOwner] = [queue.waiters.owner_of(record) for _ in range(2)]
+    record = core.wait_in_queue(partition=None, choose_partition=answers.pop)
+    for _ in range(2):
+        core.wait_queues.topic_known("t")
 
-    assert ([getattr(owner, "number", None) for owner in owners], answers) == ([1, 1], [0])
+    assert (record.partition, answers) == (1, [0])
 
 
 def test_partition_beyond_its_topic_has_no_wait_queue() -> None:
     queue = full()
 
-    with pytest.raises(InvalidPartitionError):
-        queue.waiters.owner_of(queue.record(partition=3))
+    record = queue.join(partition=3)
+
+    [(refused, error)] = queue.core.failed
+    assert (refused, type(error), record.is_waiting) == (record, InvalidPartitionError, False)
 
 
 # Serving
@@ -182,9 +184,9 @@ def test_no_waiter_is_served_without_memory() -> None:
     queue = full()
     records = [queue.join() for _ in range(3)]
 
-    queue.waiters.serve()
+    queue.serve()
 
-    assert (queue.appended, list(queue.waiters)) == ([], records)
+    assert (queue.appended, [record.is_waiting for record in records]) == ([], [True] * 3)
 
 
 def test_as_many_are_served_as_there_is_memory_for() -> None:
@@ -198,13 +200,13 @@ def test_as_many_are_served_as_there_is_memory_for() -> None:
 
 def test_wait_queue_goes_away_with_its_last_record() -> None:
     queue = full()
-    record = queue.join()
-    assert record.queue_owner is not None
-    assert (len(queue.waiters), record.queue_owner.waiting_count) == (1, 1)
+    partition, timers = queue.core.partition(), len(queue.core.timers)
+    queue.join()
+    assert (len(queue.core.timers), partition.waiting_count) == (timers + 1, 1)
 
     queue.free()
 
-    assert (len(queue.waiters), record.queue_owner.waiting_count) == (0, 0)
+    assert (len(queue.core.timers), partition.waiting_count) == (timers, 0)
 
 
 def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
@@ -214,7 +216,7 @@ def test_record_of_a_gone_partition_is_refused_and_later_served() -> None:
 
     queue.free()
 
-    [(refused, error)] = queue.refused
+    [(refused, error)] = queue.core.failed
     assert (refused, type(error)) == (gone, InvalidPartitionError)
     assert queue.appended == [good]
 
@@ -224,7 +226,7 @@ def test_keyless_record_avoids_a_partition_with_waiters() -> None:
     waiting = queue.join(partition=1, value=bytes(5000))
     anywhere = queue.join(partition=None, value=b"v")
 
-    queue.waiters.serve()
+    queue.serve()
 
     assert queue.appended == []
     assert {waiting.is_waiting, anywhere.is_waiting} == {True}
@@ -245,7 +247,7 @@ def test_earliest_unserved_call_has_first_claim_on_memory() -> None:
     """Other nodes live on their own reserves meanwhile."""
     queue = full((1, 2), chunks=16)
     queue.join(partition=0)
-    queue.waiters.serve()
+    queue.serve()
     assert not queue.core.open_batches.may_use_common
 
     queue.free()
@@ -272,7 +274,7 @@ def test_partition_stalled_while_waiting_alone_continues() -> None:
     queue = full((1, 1))
     held_up = queue.join(partition=0)
     queue.core.refuse(queue.core.drain()[0])
-    queue.waiters.serve()
+    queue.serve()
     later = queue.join(partition=1)
 
     queue.free(2)
@@ -301,7 +303,7 @@ def test_one_memory_attempt_for_all_stalled_partitions(partitions: int, monkeypa
     asked: list[int] = []
     monkeypatch.setattr(queue.core.pool, "try_lend", lambda size, *_, **__: asked.append(size))
 
-    queue.waiters.serve()
+    queue.serve()
 
     assert len(asked) == 2  # as much as is sensible, and as little as is possible
 
@@ -310,11 +312,11 @@ def test_one_memory_attempt_for_all_stalled_partitions(partitions: int, monkeypa
 def test_recovered_partition_does_not_wait_behind_a_stalled_one(node_id: int) -> None:
     """The recovered node has a reserve, of which the stalled partition gets nothing."""
     queue, [stuck, recovered] = stalled_queues(2, CHUNK * 3, node_id)
-    queue.waiters.serve()
+    queue.serve()
     core = queue.core
     core.acknowledge(next(batch for batch in core.drain(node_id) if batch.partition is core.partition(1)))
 
-    queue.waiters.serve()
+    queue.serve()
 
     assert (stuck.is_waiting, queue.appended) == (True, [recovered])
 
@@ -333,7 +335,7 @@ def test_earlier_stalled_record_goes_before_later_stalled_ones() -> None:
     core.refuse(batches[1])
     second = queue.join(partition=1)
     core.refuse(batches[0])
-    queue.waiters.serve()
+    queue.serve()
     assert queue.appended == []
 
     queue.free(2)
@@ -349,7 +351,6 @@ def test_memory_is_short_while_a_record_waits() -> None:
     open_batches = queue.core.open_batches
     queue.join()
 
-    queue.waiters.note_shortage()
     assert open_batches.memory_is_short
     queue.free()
 
@@ -362,12 +363,11 @@ def test_memory_is_short_while_a_record_waits() -> None:
 def test_waiting_records_compete_under_their_new_leader() -> None:
     queue = full((1, 2), chunks=16)
     record = queue.join(partition=0)
-    queue.waiters.serve()
+    queue.serve()
     assert record.is_waiting
     queue.core.lead((2, 1), epoch=1)
 
-    queue.waiters.leaders_changed()
-    queue.waiters.serve()
+    queue.core.wait_queues.leaders_changed()
 
     assert queue.appended == [record]
 
@@ -376,7 +376,7 @@ def test_new_leaders_take_no_memory_from_waiters() -> None:
     queue = full((1, 1))
     records = [queue.join(partition=partition) for partition in (0, 1, 0)]
     for _ in range(2):
-        queue.waiters.leaders_changed()
+        queue.core.wait_queues.leaders_changed()
 
     queue.free(3)
 
@@ -404,7 +404,7 @@ def test_waiters_are_served_in_the_order_of_their_queue(records: list[tuple[int 
         for node_id in (1, 2):
             for batch in queue.core.drain(node_id):
                 queue.core.acknowledge(batch)
-        queue.waiters.serve()
+        queue.serve()
 
     assert len(queue.appended) == len(waiting)
     for partition in (None, 0, 1, 2):
@@ -417,11 +417,11 @@ def test_topics_with_leaderless_partitions_are_known() -> None:
     """None of their batches is ready, so nothing else would ask for their leaders."""
     queue = Queue(CoreParts(leaders=(1, -1)))
     queue.join(partition=0)
-    assert queue.waiters.leaderless_topics == set()
+    assert queue.core.wait_queues.leaderless_topics == set()
 
     queue.join(partition=1)
     queue.join(partition=None)
-    assert queue.waiters.leaderless_topics == {"t"}
+    assert queue.core.wait_queues.leaderless_topics == {"t"}
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another of the node"])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-CHECKS: Final[Mapping[str, str]] = {
+INVARIANTS: Final[Mapping[str, str]] = {
     # records and logs
     "LOST": "acknowledged records are in the log",
     "NOT_WRITTEN": "records reported as NOT_WRITTEN are not in the log",
@@ -13,7 +13,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "RECORD_METADATA": "reported offsets, timestamps and partitions are those of the log",
     "ENDS_ONCE": "every record ends exactly once, and in time",
     "STATE": "every record is counted in one place, and none when all have ended",
-    "EXCUSE": "no record fails without a cause in the plan",
+    "NEEDLESS_FAILURE": "no record fails without a cause in the plan",
     "RECOVERY": "the first acknowledgement comes soon after healing",
     "CALM": "without a fault everything is acknowledged",
     # transactions

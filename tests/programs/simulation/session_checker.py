@@ -1,4 +1,4 @@
-"""Looks at authentications and sessions on every secured connection, as they are on the wire.
+"""Checks authentications and sessions on every secured connection, as they are on the wire.
 
 * SESSION: nothing but an authentication is sent before the first, or after the end of a session; the next exchange
   begins behind 85 % of it, and a second after the one before. What has no response is not sent behind a token.
@@ -60,7 +60,7 @@ class _Talk:
         self.is_refused = self.was_forged = self.was_behind = self.was_cut = False
 
 
-class SessionWatch:
+class SessionChecker:
     def __init__(
         self, plan: Plan, secured: Secured, history: History, *, was_served: Callable[[tuple[int, int]], bool]
     ) -> None:
@@ -86,20 +86,20 @@ class SessionWatch:
         if talk.was_forged:
             self._violated("PROOF", f"API {api} is sent on connection {transport.number} after a forged answer")
         if api == _HANDSHAKE:
-            self._look_at_beginning(transport, talk, now)
+            self._check_beginning(transport, talk, now)
             talk.is_in_exchange, talk.answered = True, 0
         elif api == _TOKEN:
             talk.token_at, talk.token_end = now, talk.position
             talk.versions[correlation_id] = version
-            self._look_at_secret(frame)
+            self._check_secret(frame)
         else:
-            self._look_at_request(transport, talk, api)
+            self._check_request(transport, talk, api)
         if api == _HANDSHAKE:
             talk.token_end = talk.position
         if api == _PRODUCE:
             talk.ends[talk.position] = correlation_id
 
-    def _look_at_beginning(self, transport: SimulatedTransport, talk: _Talk, now: float) -> None:
+    def _check_beginning(self, transport: SimulatedTransport, talk: _Talk, now: float) -> None:
         if now < talk.not_before - TICK_S:
             self._violated(
                 "SESSION", f"connection {transport.number} authenticates {talk.not_before - now:.3f} s early"
@@ -113,7 +113,7 @@ class SessionWatch:
             text = f"{left_s:.3f} s before the end of {talk.lifetime_s:.3f} s"
             self._violated("SESSION", f"connection {transport.number} authenticates again {text}")
 
-    def _look_at_request(self, transport: SimulatedTransport, talk: _Talk, api: int) -> None:
+    def _check_request(self, transport: SimulatedTransport, talk: _Talk, api: int) -> None:
         if not talk.is_open and api != _VERSIONS:
             self._violated("SESSION", f"API {api} is sent on connection {transport.number} before authentication")
         if talk.is_in_exchange:
@@ -130,7 +130,7 @@ class SessionWatch:
                 "SESSION", f"API {api} is sent on connection {transport.number} {late_s:.3f} s after its end"
             )
 
-    def _look_at_secret(self, frame: bytes) -> None:
+    def _check_secret(self, frame: bytes) -> None:
         if self._plan.mechanism == "PLAIN":
             password = frame.rstrip(b"\0").rpartition(b"\0")[2].decode()  # tagged fields end with a zero
             if not self._secured.passwords.may_be_sent(password, self._asked_within_s):
@@ -143,7 +143,7 @@ class SessionWatch:
     # Answers
 
     def answered(self, transport: SimulatedTransport, frame: bytes) -> None:
-        """Look at an answer that arrives; before the other watches do."""
+        """Look at an answer that arrives; before the other checkers do."""
         size, correlation_id = _CORRELATION.unpack_from(frame) if len(frame) >= _CORRELATION.size else (0, 0)
         api = transport.asked.get(correlation_id)
         if size != len(frame) - 4 or api not in {_HANDSHAKE, _TOKEN}:
@@ -206,7 +206,7 @@ class SessionWatch:
         """A connection is gone; its requests end in a moment."""
         talk = self._talks.pop(transport.number, None) or _Talk()
         connection = transport.connection
-        self._look_at_certificates(transport)
+        self._check_certificates(transport)
         if connection is None:
             return
         error = getattr(connection, "error", None)
@@ -235,7 +235,7 @@ class SessionWatch:
 
         connection._lose = seen  # noqa: SLF001  # as above
 
-    def _look_at_certificates(self, transport: SimulatedTransport) -> None:
+    def _check_certificates(self, transport: SimulatedTransport) -> None:
         certificates, tls = self._secured.certificates, transport.tls
         if certificates is None or tls is None:
             return

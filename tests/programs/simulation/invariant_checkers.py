@@ -1,4 +1,4 @@
-"""Watches of single promises: lingers, the order of memory, flushes, frames, reconnects and callbacks."""
+"""Checkers of single invariants: lingers, the order of memory, flushes, frames, reconnects and callbacks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from aioproducer import ProtocolError, RecordMetadata
 from aioproducer._accumulator.partition import Batch, Node
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from aioproducer.testing.fake_broker.faults import Fault
-from tests.programs.simulation.history import End, History, Story
+from tests.programs.simulation.history import End, History, Operation
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_transport import SimulatedTransport
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
-    from aioproducer._accumulator.memory_wait_queues import BufferWaiters, QueueOwner
     from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._accumulator.partition import Partition
-    from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._accumulator.wait_queue import MemoryKey, WaitingRecord
+    from aioproducer._accumulator.waiting import WaitQueues
     from aioproducer._native.append import OpenPartition
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.connection_pool import ConnectionPool
@@ -32,7 +32,7 @@ TICK_S: Final = 0.001
 OVERHEAD: Final = 1_000  # bytes that a record has beside its value, and its batch before it, at most
 
 
-class LingerWatch:
+class LingerChecker:
     """Stands before what opens and closes the batches of a producer."""
 
     def __init__(self, open_batches: OpenBatches, violated: Callable[[str, str], None], *, longest_value: int) -> None:
@@ -107,21 +107,21 @@ class LingerWatch:
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
         if name in {"close_all", "close_soon", "make_all_ready", "take_over_waiting_record"}:
             self._hurried.update(self._all())
-        elif name == "_make_ready_with_others":  # by any timer: some are older than this watch
+        elif name == "_make_ready_with_others":  # by any timer: some are older than this checker
             self._hurried.update(self._company(arguments[0], self._open_batches.clock()))
         elif name in {"_close_full", "close_if_apart"}:
             partition: Partition = arguments[0]
             if partition.open_batch is not None:
                 self._hurried.add(partition.open_batch)
             if partition.open_batch is not None and name == "_close_full":
-                self._look_at_size(partition)
+                self._check_size(partition)
 
     def _note_patience(self, partition: Partition) -> None:
         """A record found no room: the open batch goes, so that there is some for the next one soon."""
         if partition.open_batch is not None and partition.open_batch.is_ready:
             self._hurried.add(partition.open_batch)
 
-    def _look_at_size(self, partition: Partition) -> None:
+    def _check_size(self, partition: Partition) -> None:
         """FULL: where there is memory and no other limit, only the next record's size keeps it from `batch_size`."""
         open_batches, pool = self._open_batches, self._open_batches._pool  # noqa: SLF001  # as above
         has_room = pool.lent_bytes + self._batch_size <= pool.total_bytes * 3 // 4 and not open_batches.memory_is_short
@@ -143,41 +143,41 @@ class LingerWatch:
 _by_call = attrgetter("call_order")
 
 
-class OvertakingWatch:
+class OvertakingChecker:
     """Wraps what serves waiters, and what lends memory to batches."""
 
     def __init__(
         self,
-        memory: BufferWaiters,
+        waiting: WaitQueues,
         open_batches: OpenBatches,
         pool: BufferPool,
         *,
         violated: Callable[[str, str], None],
     ) -> None:
-        self._memory = memory
+        self._waiting = waiting
         self._pool = pool
         self._violated = violated
         self._claimant: WaitingRecord | None = None
         """The earliest of all waiting calls, once it was tried and got no memory."""
         self._appending: WaitingRecord | None = None
-        self._serve, self._append, self._make_room = memory.serve, memory._append, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
-        memory.serve = self.serve  # type: ignore[method-assign]  # to see which waiters are left
-        memory._append = self.append  # type: ignore[method-assign]  # noqa: SLF001  # to see which record is appended
+        self._serve, self._append, self._make_room = waiting._serve, waiting._append, open_batches.make_room  # noqa: SLF001  # invariants are about what is inside
+        waiting._serve = self.serve  # type: ignore[method-assign]  # noqa: SLF001  # to see which waiters are left
+        waiting._append = self.append  # type: ignore[method-assign]  # noqa: SLF001  # to see which record is appended
         open_batches.make_room = self.make_room  # type: ignore[method-assign]  # to see what is lent
 
     def serve(self) -> None:
         """Serve, and note which waiter has the first claim from now on."""
         self._serve()
-        self._claimant = min(self._memory, key=_by_call, default=None)
+        self._claimant = min(self._waiting._memory_records(), key=_by_call, default=None)  # noqa: SLF001  # as above
 
-    def append(self, record: WaitingRecord, owner: QueueOwner) -> bool:
+    def append(self, record: WaitingRecord, key: MemoryKey) -> bool:
         """Append a record, which must be the first of its queue."""
-        first = min(self._memory._queues[owner], key=_by_call)  # noqa: SLF001  # as above
+        first = min(self._waiting._for_memory[key], key=_by_call)  # noqa: SLF001  # as above
         if record is not first:
             self._violated("OVERTAKEN", f"call {record.call_order} is appended before {first.call_order} of its queue")
         self._appending = record
         try:
-            return self._append(record, owner)
+            return self._append(record, key)
         finally:
             self._appending = None
 
@@ -198,19 +198,19 @@ class OvertakingWatch:
 # FLUSH, the other way round: a flush waits for what was accepted before it and for nothing else.
 
 
-class FlushWatch:
+class FlushChecker:
     """Knows when the last record that one flush waits for has ended."""
 
-    def __init__(self, stories: Sequence[Story], now: Callable[[], float]) -> None:
-        self._stories = [story for story in stories if not _has_ended(story)]
-        self._is_unknown = any(_is_out_of_sight(story) for story in stories)
+    def __init__(self, operations: Sequence[Operation], now: Callable[[], float]) -> None:
+        self._operations = [operation for operation in operations if not _has_ended(operation)]
+        self._is_unknown = any(_is_out_of_sight(operation) for operation in operations)
         self._now = now
         self._last = now()
-        watched = [story.delivery for story in self._stories if story.delivery is not None]
-        for story in self._stories:
-            story.is_left = False  # it is retrieved now
+        watched = [operation.delivery for operation in self._operations if operation.delivery is not None]
+        for operation in self._operations:
+            operation.is_left = False  # it is retrieved now
         self._missing = len(watched)
-        self._others = [story for story in self._stories if story.delivery is None]
+        self._others = [operation for operation in self._operations if operation.delivery is None]
         for delivery in watched:
             delivery.add_done_callback(self._note)
 
@@ -220,40 +220,42 @@ class FlushWatch:
 
     def overtime_s(self) -> float:
         """Seconds that the flush went on without need; 0.0 if that cannot be known."""
-        if self._is_unknown or self._missing or any(_is_out_of_sight(story) for story in self._stories):
+        if self._is_unknown or self._missing or any(_is_out_of_sight(operation) for operation in self._operations):
             return 0.0
-        if any(story.end is End.OPEN or story.verb == "enqueue" for story in self._others):
+        if any(operation.end is End.OPEN or operation.verb == "enqueue" for operation in self._others):
             return 0.0  # accepted, and its end was not seen
-        if any(_ended_at_its_own_deadline(story) for story in self._stories):
+        if any(_ended_at_its_own_deadline(operation) for operation in self._operations):
             return 0.0  # its batch ends later, if that is on the wire
-        return self._now() - max([self._last, *(story.ended_at for story in self._others)])
+        return self._now() - max([self._last, *(operation.ended_at for operation in self._others)])
 
 
-def _has_ended(story: Story) -> bool:
-    return story.end is not End.OPEN or (story.delivery is not None and story.delivery.done())
+def _has_ended(operation: Operation) -> bool:
+    return operation.end is not End.OPEN or (operation.delivery is not None and operation.delivery.done())
 
 
-def _ended_at_its_own_deadline(story: Story) -> bool:
-    return story.deadline_s is not None and story.ended_at >= story.called_at + story.deadline_s - TICK_S
+def _ended_at_its_own_deadline(operation: Operation) -> bool:
+    return (
+        operation.deadline_s is not None and operation.ended_at >= operation.called_at + operation.deadline_s - TICK_S
+    )
 
 
-def _is_out_of_sight(story: Story) -> bool:
+def _is_out_of_sight(operation: Operation) -> bool:
     """Whether the record may be on its way although its caller has turned away."""
-    return story.end is End.GIVEN_UP or (story.delivery is not None and story.delivery.cancelled())
+    return operation.end is End.GIVEN_UP or (operation.delivery is not None and operation.delivery.cancelled())
 
 
 # FRAME: what cannot be an answer closes the connection it came on, at once, and no other.
 #
 # A size below that of a correlation id, or above the largest frame, and an unrequested response are certain:
 # when they have been read, the connection is closed. Bytes that were changed on their way, and garbage of which no one
-# can tell where it ends, excuse any end of their own connection. Nothing excuses that of another.
+# can tell where it ends, allow any end of their own connection, and none of another.
 
 _SIZE: Final = struct.Struct(">i")
 _SMALLEST: Final = 4
 _OMITTED: Final = "answered Produce without"
 
 
-class FrameWatch:
+class FrameChecker:
     """Sees what arrives at the producer."""
 
     def __init__(self, violated: Callable[[str, str], None]) -> None:
@@ -295,7 +297,7 @@ SPREAD: Final = 0.2
 _TICK_S: Final = 1e-6
 
 
-class ReconnectWatch:
+class ReconnectChecker:
     """Hears of every node that was connected, or failed."""
 
     def __init__(self, pool: ConnectionPool, violated: Callable[[str, str], None], now: Callable[[], float]) -> None:
@@ -325,11 +327,11 @@ class ReconnectWatch:
             elif failed:
                 self._in_a_row[node_connection] += failed
                 if failed == 1:
-                    self._look_at_pause(node_connection, self._in_a_row[node_connection])
+                    self._check_pause(node_connection, self._in_a_row[node_connection])
             self._failures[node_connection] = node_connection.failures
             self._connections[node_connection] = node_connection.connection
 
-    def _look_at_pause(self, node_connection: NodeConnection, failures: int) -> None:
+    def _check_pause(self, node_connection: NodeConnection, failures: int) -> None:
         settings = node_connection._context.settings  # noqa: SLF001  # as above
         first_ms, most_ms = settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms
         plain_s = min(first_ms << min(failures - 1, 20), most_ms) / 1000
@@ -342,22 +344,24 @@ class ReconnectWatch:
 # Callbacks of one partition come in the order of its records, where many come at the same time.
 
 
-class CallbackTurns:
+class CallbackOrderChecker:
     """Sees the callbacks of records that were acknowledged."""
 
     def __init__(self, plan: Plan, history: History) -> None:
         # A batch that was appended and refused all the same is sent again behind those that follow it.
         self._is_watching = plan.schedule == "fifo" and plan.acks != 0 and "retriable code" not in plan.enabled
         self._history = history
-        self._last: dict[int | None, Story] = {}
+        self._last: dict[int | None, Operation] = {}
 
-    def called_back(self, story: Story) -> None:
+    def called_back(self, operation: Operation) -> None:
         """Look at a record whose callback was called just now."""
         if not self._is_watching:
             return
-        before = self._last.get(story.partition)
-        self._last[story.partition] = story
-        if before is None or before.ended_at != story.ended_at or before.is_free != story.is_free:
+        before = self._last.get(operation.partition)
+        self._last[operation.partition] = operation
+        if before is None or before.ended_at != operation.ended_at or before.is_free != operation.is_free:
             return
-        if story.order < before.order:
-            self._history.violated("ORDER", f"{story.record} is called back after {before.record}, which is behind it")
+        if operation.order < before.order:
+            self._history.violated(
+                "ORDER", f"{operation.record} is called back after {before.record}, which is behind it"
+            )

@@ -1,4 +1,4 @@
-"""Each watch, and the checker of transactions, finds what it is there to find, and nothing else."""
+"""Each checker finds what it is there to find, and nothing else."""
 
 import contextlib
 import dataclasses
@@ -9,19 +9,24 @@ import pytest
 from aioproducer.records import ProducerRecord, RecordMetadata, TopicPartition
 from aioproducer.testing.fake_broker.apis.produce import ProduceResult
 from aioproducer.testing.fake_broker.log.record_batch import LoggedRecord
-from tests.programs.simulation.excuses import check_excuses
-from tests.programs.simulation.history import History, RecordId, Story
+from tests.programs.simulation.allowed_failures import check_transaction_failures
+from tests.programs.simulation.history import History, Operation, RecordId
+from tests.programs.simulation.invariant_checkers import CallbackOrderChecker
 from tests.programs.simulation.plan import Plan, draw_plan
-from tests.programs.simulation.promise_watches import CallbackTurns
-from tests.programs.simulation.transaction_stories import (
+from tests.programs.simulation.transaction_checker import (
     Outcome,
     Place,
     TransactionEnd,
-    TransactionStory,
+    TransactionOperation,
     check_transactions,
 )
-from tests.programs.simulation.transaction_watch import AskingWatch, Claim, FencingByChance, PipelineWatch
-from tests.programs.simulation.wire_watch import ATTEMPTS_AT_ONCE, ResendWatch
+from tests.programs.simulation.transaction_wire_checker import (
+    Claim,
+    FencingByChance,
+    PipelineChecker,
+    RequestPaceChecker,
+)
+from tests.programs.simulation.wire_checker import ATTEMPTS_AT_ONCE, ResendChecker
 from tests.programs.simulation.workload import UsersInterceptor
 
 COMMITTED, ABORTED, UNKNOWN = TransactionEnd.COMMITTED, TransactionEnd.ABORTED, TransactionEnd.UNKNOWN
@@ -41,8 +46,8 @@ def found(
     began_at: float = 0.0,
     forgotten_at: float = 99.0,
 ) -> list[str]:
-    """Return the checker's verdict on a transaction of records 0 and 1 and an offset."""
-    story = TransactionStory(1, 0, began_at, records={0: 0, 1: 0}, has_offset=True, end=end)
+    """Return the checker's result on a transaction of records 0 and 1 and an offset."""
+    operation = TransactionOperation(1, 0, began_at, records={0: 0, 1: 0}, has_offset=True, end=end)
     outcome = Outcome(
         committed={0: seen},
         batches={},
@@ -50,7 +55,7 @@ def found(
         fenced_at={0: 9.0},
         forgotten_at={0: forgotten_at},
     )
-    return [violation.invariant for violation in check_transactions([story], outcome)]
+    return [violation.invariant for violation in check_transactions([operation], outcome)]
 
 
 @pytest.mark.parametrize("end", [COMMITTED, UNKNOWN])
@@ -97,25 +102,25 @@ def a_plan(**options: object) -> Plan:
     return dataclasses.replace(draw_plan("D1", 1), enabled=("stale metadata",)).with_options(acks=-1, **options)
 
 
-def acknowledged(order: int, *, partition: int = 0, at: float = 1.0) -> Story:
-    story = Story(RecordId(0, 0, order), order, "orders", b"", None, "send", 0.0, partition)
-    story.ended_at = at
-    return story
+def acknowledged(order: int, *, partition: int = 0, at: float = 1.0) -> Operation:
+    operation = Operation(RecordId(0, 0, order), order, "orders", b"", None, "send", 0.0, partition)
+    operation.ended_at = at
+    return operation
 
 
-def found_in_callbacks(*stories: Story) -> list[str]:
+def found_in_callbacks(*operations: Operation) -> list[str]:
     history = History()
-    turns = CallbackTurns(a_plan(), history)
-    for story in stories:
-        turns.called_back(story)
+    turns = CallbackOrderChecker(a_plan(), history)
+    for operation in operations:
+        turns.called_back(operation)
     return [violation.invariant for violation in history.violations]
 
 
 def found_in_attempts(*times: float, **options: object) -> list[str]:
     history = History()
-    watch = ResendWatch(history, a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000, **options))
+    checker = ResendChecker(history, a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000, **options))
     for at in times:
-        watch.sent(BATCH, 1, at)
+        checker.sent(BATCH, 1, at)
     return [violation.invariant for violation in history.violations]
 
 
@@ -141,10 +146,10 @@ def test_attempt_too_many_is_found() -> None:
 def test_pauses_that_do_not_grow_are_found() -> None:
     calm = dataclasses.replace(a_plan(retry_backoff_ms=100, retry_backoff_max_ms=1_000), enabled=())
     history = History()
-    watch = ResendWatch(history, calm)
+    checker = ResendChecker(history, calm)
 
     for at in (0.0, 0.1, 0.3, 0.4):
-        watch.sent(BATCH, 1, at)
+        checker.sent(BATCH, 1, at)
 
     assert [violation.invariant for violation in history.violations] == ["PACE"]
 
@@ -153,18 +158,18 @@ def test_pauses_that_do_not_grow_are_found() -> None:
 def test_attempt_after_a_refusal_that_is_for_good_is_found(unheard: int | None, found: list[str]) -> None:
     """CORRUPT_MESSAGE to one attempt more than repetition is worth; known once its response has arrived."""
     history = History()
-    watch = ResendWatch(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
+    checker = ResendChecker(history, a_plan(retry_backoff_ms=1, retry_backoff_max_ms=1))
     for attempt in range(6):
         key = (1, attempt)
-        watch.asked(key, 0, BATCH)
-        watch.sent(BATCH, 1, float(attempt))
-        watch.refused(key, 0, 2)
-        watch.answered(key, is_heard=attempt != unheard)
+        checker.asked(key, 0, BATCH)
+        checker.sent(BATCH, 1, float(attempt))
+        checker.refused(key, 0, 2)
+        checker.answered(key, is_heard=attempt != unheard)
 
     assert [violation.invariant for violation in history.violations] == found
 
 
-# What watches a transactional producer on the wire, and its excuses, sees what it is there for.
+# Checkers of a transactional producer on the wire, and of the failures that its plan allows.
 
 INIT_PRODUCER_ID = 22
 END_TXN = 26
@@ -173,31 +178,31 @@ FRAME = bytes(20)
 WHO = (0, 1_000, 0)
 
 
-def asking(history: History) -> AskingWatch:
+def asking(history: History) -> RequestPaceChecker:
     plan = dataclasses.replace(draw_plan("D10", 1), enabled=())
-    return AskingWatch(history, plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000))
+    return RequestPaceChecker(history, plan.with_options(retry_backoff_ms=100, retry_backoff_max_ms=1_000))
 
 
 def asked_again_after(*waits_s: float, code: int = 14) -> list[str]:
     history = History()
-    watch, now = asking(history), 0.0
+    checker, now = asking(history), 0.0
     for number, wait_s in enumerate((0.0, *waits_s)):
         now += wait_s
-        watch.asked((1, number), END_TXN, FRAME, now=now)
-        watch.observed((1, number), [code])
+        checker.asked((1, number), END_TXN, FRAME, now=now)
+        checker.observed((1, number), [code])
         now += 0.001
-        watch.answered((1, number), now)
+        checker.answered((1, number), now)
     return [violation.invariant for violation in history.violations]
 
 
 def renewed_again_after(wait_s: float) -> list[str]:
     history = History()
-    watch = asking(history)
+    checker = asking(history)
     for number, now in enumerate((0.0, wait_s)):
-        watch.asked((1, 2 * number), DESCRIBE_TRANSACTIONS, b"look" + FRAME, now=now)
-        watch.observed((1, 2 * number), [0])
-        watch.asked((1, 2 * number + 1), INIT_PRODUCER_ID, FRAME, now=now)
-        watch.observed((1, 2 * number + 1), [14])
+        checker.asked((1, 2 * number), DESCRIBE_TRANSACTIONS, b"look" + FRAME, now=now)
+        checker.observed((1, 2 * number), [0])
+        checker.asked((1, 2 * number + 1), INIT_PRODUCER_ID, FRAME, now=now)
+        checker.observed((1, 2 * number + 1), [14])
     return [violation.invariant for violation in history.violations]
 
 
@@ -209,14 +214,14 @@ def test_what_was_done_may_be_asked_for_again_at_once() -> None:
 
 def sent(*steps: tuple[str, int], is_v1: bool = True) -> list[str]:
     history = History()
-    watch = PipelineWatch(history)
+    checker = PipelineChecker(history)
     for step, number in steps:
         key = (1, number)
         if step == "send":
-            watch.sent(key, WHO, is_v1=is_v1)
+            checker.sent(key, WHO, is_v1=is_v1)
         else:
-            watch.observed(key, [ProduceResult(None, None, 0, error_code=int(step))])
-            watch.answered(key)
+            checker.observed(key, [ProduceResult(None, None, 0, error_code=int(step))])
+            checker.answered(key)
     return [violation.invariant for violation in history.violations]
 
 
@@ -250,15 +255,15 @@ def test_batches_behind_one_that_was_acknowledged_are_right() -> None:
     [("INVALID_PRODUCER_EPOCH", False, 0), ("TRANSACTION_ABORTABLE", False, 1), ("ILLEGAL_GENERATION", True, 0)],
 )
 def test_transaction_that_fails_without_need_is_found(code: str, expected: int, *, is_stale: bool) -> None:
-    story = TransactionStory(1, 0, 0.0, is_stale=is_stale)
-    story.error = f"TransactionAbortableError: it must be aborted: TxnOffsetCommit of 'group-1': {code}: why"
+    operation = TransactionOperation(1, 0, 0.0, is_stale=is_stale)
+    operation.error = f"TransactionAbortableError: it must be aborted: TxnOffsetCommit of 'group-1': {code}: why"
 
     plan = dataclasses.replace(draw_plan("D11", 1), enabled=())
 
-    assert len([*check_excuses([story], plan)]) == expected
+    assert len([*check_transaction_failures([operation], plan)]) == expected
 
 
-# A fencing that waiting would have averted is not excused.
+# A fencing that waiting would have averted is not allowed.
 
 TIMEOUT_S = 2.0
 CLAIM = Claim(1_000, 0)
@@ -275,7 +280,7 @@ class Lives:
         self.now = 1.0
 
     def abort_after(self, seconds: float) -> int:
-        """Return how often a fencing is excused, when the request for another epoch finds a transaction after that."""
+        """Return how often a fencing is allowed, when the request for another epoch finds a transaction after that."""
         self.fencing.connection_lost(1)
         self.now += seconds
         self.fencing.has_aborted(RENEWAL, CLAIM)
@@ -283,7 +288,7 @@ class Lives:
 
 
 @pytest.mark.parametrize("seconds, times", [(0.0, 0), (1.9, 0), (2.0, 1), (9.0, 1)])
-def test_late_request_is_waited_for_just_as_long_as_is_promised(seconds: float, times: int) -> None:
+def test_late_request_is_waited_for_as_long_as_documented(seconds: float, times: int) -> None:
     assert Lives().abort_after(seconds) == times
 
 

@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class TransactionStory:
+class TransactionOperation:
     number: int
     producer: int
     began_at: float
@@ -90,63 +90,65 @@ def member_of(group: str, *, is_stale: bool = False) -> ConsumerGroupMetadata:
     return ConsumerGroupMetadata(group, generation, f"member of {group}", f"instance of {group}")
 
 
-def check_transactions(stories: Sequence[TransactionStory], outcome: Outcome) -> Iterator[Violation]:
+def check_transactions(operations: Sequence[TransactionOperation], outcome: Outcome) -> Iterator[Violation]:
     """Yield everything that differs from the reported ends."""
     found: dict[int, Counter[int]] = defaultdict(Counter)
     for records in outcome.committed.values():
         for record in records:
             place = Place.of(record)
             found[place.transaction][place.number] += 1
-    for story in stories:
-        yield from _check_whole(story, found[story.number], outcome)
+    for operation in operations:
+        yield from _check_whole(operation, found[operation.number], outcome)
     yield from _check_order(outcome.committed)
     for partition, batches in outcome.batches.items():
         yield from _check_spans(partition, batches)
 
 
-def _check_whole(story: TransactionStory, seen: Counter[int], outcome: Outcome) -> Iterator[Violation]:
+def _check_whole(operation: TransactionOperation, seen: Counter[int], outcome: Outcome) -> Iterator[Violation]:
     twice = [number for number, times in seen.items() if times > 1]
     if twice:
-        yield Violation("DUPLICATE", f"{story}: records {twice} are there more than once")
-    if outcome.offsets.get(story.group) == TORN:
-        yield Violation("OFFSETS", f"{story}: of its offsets in {story.offset_places} some are not there, or altered")
-    has_offset = outcome.offsets.get(story.group, -1) == story.number
-    match story.end:
+        yield Violation("DUPLICATE", f"{operation}: records {twice} are there more than once")
+    if outcome.offsets.get(operation.group) == TORN:
+        yield Violation(
+            "OFFSETS", f"{operation}: of its offsets in {operation.offset_places} some are not there, or altered"
+        )
+    has_offset = outcome.offsets.get(operation.group, -1) == operation.number
+    match operation.end:
         case TransactionEnd.COMMITTED:
-            yield from _check_committed(story, set(seen), outcome, has_offset=has_offset)
+            yield from _check_committed(operation, set(seen), outcome, has_offset=has_offset)
         case TransactionEnd.ABORTED:
             if seen or has_offset:
                 yield Violation(
-                    "TRANSACTION_END", f"{story}: records {sorted(seen)} are there, its offset: {has_offset}"
+                    "TRANSACTION_END", f"{operation}: records {sorted(seen)} are there, its offset: {has_offset}"
                 )
         case _:
-            yield from _check_torn(story, set(seen), has_offset=has_offset)
+            yield from _check_torn(operation, set(seen), has_offset=has_offset)
 
 
 def _check_committed(
-    story: TransactionStory, present: set[int], outcome: Outcome, *, has_offset: bool
+    operation: TransactionOperation, present: set[int], outcome: Outcome, *, has_offset: bool
 ) -> Iterator[Violation]:
-    expected = set(story.records)
+    expected = set(operation.records)
     if present != expected:
         yield Violation(
-            "TRANSACTION_END", f"{story}: of {len(expected)} records {sorted(expected - present)} are missing"
+            "TRANSACTION_END", f"{operation}: of {len(expected)} records {sorted(expected - present)} are missing"
         )
-    if story.has_offset and not has_offset:
-        yield Violation("OFFSETS", f"{story}: its offset is missing")
-    is_late = story.began_at >= outcome.fenced_at.get(story.producer, float("inf"))
-    if is_late and (expected or story.has_offset):
-        yield Violation("FENCED", f"{story}: began after its producer was fenced")
-    is_of_nobody = story.began_at >= outcome.forgotten_at.get(story.producer, math.inf)
-    if is_of_nobody and (expected or story.has_offset):
-        yield Violation("FORGOTTEN", f"{story}: began after the brokers had forgotten its producer")
+    if operation.has_offset and not has_offset:
+        yield Violation("OFFSETS", f"{operation}: its offset is missing")
+    is_late = operation.began_at >= outcome.fenced_at.get(operation.producer, float("inf"))
+    if is_late and (expected or operation.has_offset):
+        yield Violation("FENCED", f"{operation}: began after its producer was fenced")
+    is_of_nobody = operation.began_at >= outcome.forgotten_at.get(operation.producer, math.inf)
+    if is_of_nobody and (expected or operation.has_offset):
+        yield Violation("FORGOTTEN", f"{operation}: began after the brokers had forgotten its producer")
 
 
-def _check_torn(story: TransactionStory, present: set[int], *, has_offset: bool) -> Iterator[Violation]:
-    expected = set(story.records)
+def _check_torn(operation: TransactionOperation, present: set[int], *, has_offset: bool) -> Iterator[Violation]:
+    expected = set(operation.records)
     if present and not expected <= present:
-        yield Violation("ATOMIC", f"{story}: torn, of {len(expected)} records {sorted(present)} are there")
-    if story.has_offset and expected and has_offset != bool(present):
-        yield Violation("OFFSETS", f"{story}: records there: {bool(present)}, offset there: {has_offset}")
+        yield Violation("ATOMIC", f"{operation}: torn, of {len(expected)} records {sorted(present)} are there")
+    if operation.has_offset and expected and has_offset != bool(present):
+        yield Violation("OFFSETS", f"{operation}: records there: {bool(present)}, offset there: {has_offset}")
 
 
 def _check_order(committed: Mapping[int, Sequence[LoggedRecord]]) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""Watches the frames of transactional producers: REQUEST_ORDER, the order of a transaction's requests on the wire.
+"""Checks the frames of transactional producers: REQUEST_ORDER, the order of a transaction's requests on the wire.
 
 Under transactions V1 a partition is produced to only after its AddPartitionsToTxn was answered, and an end waits
 until every Produce of the transaction is answered or its connection is closed. Under V2 a commit waits for that, an
@@ -24,8 +24,8 @@ from aioproducer.testing.fake_broker.wire.messages import decode_request
 from tests.programs.simulation.history import History
 from tests.programs.simulation.plan import Plan
 from tests.programs.simulation.simulated_transport import SimulatedTransport
-from tests.programs.simulation.transaction_stories import member_of
-from tests.programs.simulation.wire_watch import WireWatch, produce_in
+from tests.programs.simulation.transaction_checker import member_of
+from tests.programs.simulation.wire_checker import WireChecker, produce_in
 
 LAST_PRODUCE_OF_V1: Final = 11
 LAST_END_OF_V1: Final = 4
@@ -40,8 +40,8 @@ _ADD_OFFSETS: Final = int(ApiKey.ADD_OFFSETS_TO_TXN)
 _COMMIT_OFFSETS: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 
 
-class TransactionWatch(WireWatch):
-    """Watches frames of producers with a transactional id; several may live after each other."""
+class TransactionWireChecker(WireChecker):
+    """Checks frames of producers with a transactional id; several may live after each other."""
 
     def __init__(self, history: History, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(history, plan, clock)
@@ -58,8 +58,8 @@ class TransactionWatch(WireWatch):
         self._used_by_v1: set[Claim] = set()
         self._had_trouble = False  # since another epoch was had
         self._was_upgraded = False  # or downgraded: it needs another epoch once, when the producer learns of it
-        self._asking = AskingWatch(history, plan)
-        self._pipelines = PipelineWatch(history)
+        self._asking = RequestPaceChecker(history, plan)
+        self._pipelines = PipelineChecker(history)
 
     # Requests
 
@@ -68,54 +68,54 @@ class TransactionWatch(WireWatch):
         _, api, version, correlation_id = _HEAD.unpack_from(frame)
         key = (transport.number, correlation_id)
         if is_produce:
-            self._look_at_produce(frame, version, key)
+            self._check_produce(frame, version, key)
         elif api in ASKED:
             self._asking.asked(key, api, frame, now=self._clock())
-            self._look_at_question(frame, api, version, key=key)
+            self._check_question(frame, api, version, key=key)
         return is_produce
 
-    def _look_at_question(self, frame: bytes, api: int, version: int, *, key: Key) -> None:
+    def _check_question(self, frame: bytes, api: int, version: int, *, key: Key) -> None:
         if api == _ADD:
             request = cast("Any", _request_in(frame, ApiKey.ADD_PARTITIONS_TO_TXN, version))
             claim = _adder(request)
-            self._look_at_places(claim, request.v3_and_below_topics)
+            self._check_places(claim, request.v3_and_below_topics)
             self._asked[key] = claim
         elif api == _INIT:
             request = cast("Any", _request_in(frame, ApiKey.INIT_PRODUCER_ID, version))
             if request.producer_id < 0:
                 self.fencing.first_asked(key)
             else:
-                self._look_at_renewal(key, request.producer_epoch)
+                self._check_renewal(key, request.producer_epoch)
         elif api == _ADD_OFFSETS:
             request = cast("Any", _request_in(frame, ApiKey.ADD_OFFSETS_TO_TXN, version))
             self._asked[key] = claim = Claim(request.producer_id, request.producer_epoch)
             self._used_by_v1.add(claim)
         elif api == _COMMIT_OFFSETS and version >= FIRST_WITH_MEMBER:
-            self._look_at_offsets(cast("Any", _request_in(frame, ApiKey.TXN_OFFSET_COMMIT, version)), version)
+            self._check_offsets(cast("Any", _request_in(frame, ApiKey.TXN_OFFSET_COMMIT, version)), version)
         elif api == _END:
             request = cast("Any", _request_in(frame, ApiKey.END_TXN, version))
             claim = Claim(request.producer_id, request.producer_epoch)
-            self._look_at_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
+            self._check_end(claim, is_commit=request.committed, is_v1=version <= LAST_END_OF_V1)
 
-    def _look_at_renewal(self, key: Key, epoch: int) -> None:
+    def _check_renewal(self, key: Key, epoch: int) -> None:
         self.fencing.renewal_asked(key)
         if not self._had_trouble and not self._was_upgraded:
             self.violated("EPOCH", f"nothing went wrong, and epoch {epoch} is given up")
         self._was_upgraded = self._was_upgraded and self._had_trouble
 
-    def _look_at_offsets(self, request: Any, version: int) -> None:
+    def _check_offsets(self, request: Any, version: int) -> None:
         who, claim = member_of(request.group_id), Claim(request.producer_id, request.producer_epoch)
         if (request.member_id, request.group_instance_id) != (who.member_id, who.group_instance_id):
             self.violated("OFFSETS", f"{request.member_id!r} commits offsets for {who}")
         if version >= FIRST_COMMIT_OF_V2 and claim in self._used_by_v1:
             self.violated("ONE_TRANSACTION", f"offsets are committed as in V2 under {claim}, of a transaction of V1")
 
-    def _look_at_places(self, claim: Claim, topics: Iterable[Any]) -> None:
+    def _check_places(self, claim: Claim, topics: Iterable[Any]) -> None:
         places = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
         if twice := places & self._added[claim]:
             self.violated("REQUEST_ORDER", f"{sorted(twice)} are added again under {claim}")
 
-    def _look_at_produce(self, frame: bytes, version: int, key: Key) -> None:
+    def _check_produce(self, frame: bytes, version: int, key: Key) -> None:
         for produced in produce_in(frame, version).partitions:
             assert produced.records is not None
             batch = read_header(produced.records)
@@ -133,7 +133,7 @@ class TransactionWatch(WireWatch):
             if claim in self._ended:
                 self.violated("REQUEST_ORDER", f"Produce to partition {place.partition} under {claim}, which was ended")
 
-    def _look_at_end(self, claim: Claim, *, is_commit: bool, is_v1: bool) -> None:
+    def _check_end(self, claim: Claim, *, is_commit: bool, is_v1: bool) -> None:
         waiting = sum(other == claim for other in self._produces.values())
         if waiting and (is_commit or is_v1):
             what = "commit" if is_commit else "abort"
@@ -271,8 +271,8 @@ _CORRELATION_ID: Final = slice(8, 12)
 Key = tuple[int, int]
 
 
-class AskingWatch:
-    """Watches the pace of a transactional producer's requests to its coordinators, and the identity in them.
+class RequestPaceChecker:
+    """Checks the pace of a transactional producer's requests to its coordinators, and the identity in them.
 
     What is refused for the moment is asked again, with the same content, after the pauses that the options name: each
     twice as long as the one before, up to `retry_backoff_max_ms`, and short where the last transaction is not over
@@ -302,7 +302,7 @@ class AskingWatch:
             self._heard_at = None  # what it waits for now is the answer to this
             return
         if self._last == content and not self._is_over:
-            self._look_at_pace(key, now, ApiKey(api).name)
+            self._check_pace(key, now, ApiKey(api).name)
             self._attempts += 1
         else:
             self._is_clean = self._was_done and not self._finds
@@ -326,7 +326,7 @@ class AskingWatch:
         """A connection is lost, or made: the number of attempts cannot be seen."""
         self._is_clean = False
 
-    def _look_at_pace(self, key: Key, now: float, name: str) -> None:
+    def _check_pace(self, key: Key, now: float, name: str) -> None:
         """PACE: not too soon for the coordinator, and not too late for the waiter."""
         pause_s = self._pause_s(self._attempts - 1) * SPREAD[0]
         if now < self._asked_at + pause_s:
@@ -353,8 +353,8 @@ _GOOD: Final = frozenset((int(ErrorCode.NONE), int(ErrorCode.DUPLICATE_SEQUENCE_
 Who = tuple[int, int, int]
 
 
-class PipelineWatch:
-    """Watches how many batches of a partition a transactional producer has in flight: one until it may have more.
+class PipelineChecker:
+    """Checks how many batches of a partition a transactional producer has in flight: one until it may have more.
 
     A broker without state takes any first sequence. So a partition has one batch on its way until one under the
     present identity was acknowledged on this connection, and again after a refusal. Brokers of V2 refuse a first

@@ -1,6 +1,6 @@
 """Compares reported outcomes with the logs, a pure function, and keeps logs of the model that forget nothing.
 
-LOST, ORDER, NOT_WRITTEN, DUPLICATE (with idempotence), FOREIGN and RECORD_METADATA are explained in `checks.py`.
+LOST, ORDER, NOT_WRITTEN, DUPLICATE (with idempotence), FOREIGN and RECORD_METADATA are explained in `invariants.py`.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.log.partition_log import PartitionLog
 from aioproducer.testing.fake_broker.log.record_batch import LoggedBatch, LoggedRecord, decode_records
 from aioproducer.testing.fake_broker.topics import Topic
-from tests.programs.simulation.history import End, RecordId, Story, Violation
+from tests.programs.simulation.history import End, Operation, RecordId, Violation
 from tests.reference.murmur2 import murmur2
 
 NOT_TOLD_ALONE: Final = -1  # time of a record that was reported together with others, or not at all
@@ -32,7 +32,7 @@ class KeptLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class Guarantees:
     acks: int
     is_idempotent: bool
     keeps_order: bool = True
@@ -49,10 +49,10 @@ class _Copy(NamedTuple):
 
 @dataclass(slots=True)
 class _Comparison:
-    stories: Mapping[RecordId, Story]
-    promise: Promise
-    by_payload: Mapping[bytes | None, Story] = field(default_factory=dict)
-    """Stories by value, those of tombstones by key: no two have the same."""
+    operations: Mapping[RecordId, Operation]
+    guarantees: Guarantees
+    by_payload: Mapping[bytes | None, Operation] = field(default_factory=dict)
+    """Operations by value, those of tombstones by key: no two have the same."""
     copies: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
     lost: dict[RecordId, list[_Copy]] = field(default_factory=lambda: defaultdict(list))
     found: list[Violation] = field(default_factory=list)
@@ -60,24 +60,24 @@ class _Comparison:
     def add(self, check: str, text: str) -> None:
         self.found.append(Violation(check, text))
 
-    def story_of(self, record: LoggedRecord) -> Story | None:
-        """Return the story of a record, also if its bytes have been altered."""
+    def operation_of(self, record: LoggedRecord) -> Operation | None:
+        """Return the operation of a record, also if its bytes have been altered."""
         payload = record.value if record.value is not None else record.key
-        story = self.by_payload.get(payload)
-        if story is None:
+        operation = self.by_payload.get(payload)
+        if operation is None:
             name = identity_of(record.value, record.key)
-            story = self.stories.get(name) if name is not None else None
-        return story
+            operation = self.operations.get(name) if name is not None else None
+        return operation
 
 
-def check_history(stories: Sequence[Story], logs: Sequence[KeptLog], promise: Promise) -> list[Violation]:
-    """Return what is wrong with stories that have ended, and logs of all partitions, of deleted topics too."""
-    by_payload = {story.key if story.value is None else story.value: story for story in stories}
-    comparison = _Comparison({story.record: story for story in stories}, promise, by_payload)
-    written = [_look_at_log(comparison, log) for log in logs]
-    for story in stories:
-        _check_story(comparison, story)
-    if promise.keeps_order and promise.is_honest:
+def check_history(operations: Sequence[Operation], logs: Sequence[KeptLog], guarantees: Guarantees) -> list[Violation]:
+    """Return what is wrong with operations that have ended, and logs of all partitions, of deleted topics too."""
+    by_payload = {operation.key if operation.value is None else operation.value: operation for operation in operations}
+    comparison = _Comparison({operation.record: operation for operation in operations}, guarantees, by_payload)
+    written = [_check_log(comparison, log) for log in logs]
+    for operation in operations:
+        _check_operation(comparison, operation)
+    if guarantees.keeps_order and guarantees.is_honest:
         for log, of_log in zip(logs, written, strict=True):
             _check_order(comparison, log, of_log)
     return comparison.found
@@ -91,38 +91,38 @@ def identity_of(value: bytes | None, key: bytes | None) -> RecordId | None:
     return RecordId(*map(int, parts))
 
 
-def _look_at_log(comparison: _Comparison, log: KeptLog) -> list[Story | None]:
+def _check_log(comparison: _Comparison, log: KeptLog) -> list[Operation | None]:
     """Look at each record, and return whose it is, of those that are there still."""
-    found: list[Story | None] = [
-        _look_at_record(comparison, _Copy(log, record), comparison.copies) for record in log.records
+    found: list[Operation | None] = [
+        _check_record(comparison, _Copy(log, record), comparison.copies) for record in log.records
     ]
     for record in log.cut:
-        _look_at_record(comparison, _Copy(log, record), comparison.lost)
+        _check_record(comparison, _Copy(log, record), comparison.lost)
     return found
 
 
-def _look_at_record(comparison: _Comparison, copy: _Copy, where: dict[RecordId, list[_Copy]]) -> Story | None:
+def _check_record(comparison: _Comparison, copy: _Copy, where: dict[RecordId, list[_Copy]]) -> Operation | None:
     record = copy.record
-    story = comparison.story_of(record)
-    if story is None:
+    operation = comparison.operation_of(record)
+    if operation is None:
         comparison.add("FOREIGN", f"{_where(*copy)} holds a record that was never sent: {record.value!r:.60}")
         return None
-    where[story.record].append(copy)
-    if story.value != record.value or story.key != record.key or story.headers != record.headers:
-        comparison.add("FOREIGN", f"{_where(*copy)} holds {story.record} altered")
-    _check_place(comparison, story, copy)
-    is_told = story.given_timestamp is not None and not comparison.promise.keeps_append_time
-    if is_told and story.given_timestamp != record.timestamp:
-        comparison.add("RECORD_METADATA", f"{_where(*copy)} holds {story.record} with timestamp {record.timestamp}")
-    return story
+    where[operation.record].append(copy)
+    if operation.value != record.value or operation.key != record.key or operation.headers != record.headers:
+        comparison.add("FOREIGN", f"{_where(*copy)} holds {operation.record} altered")
+    _check_place(comparison, operation, copy)
+    is_told = operation.given_timestamp is not None and not comparison.guarantees.keeps_append_time
+    if is_told and operation.given_timestamp != record.timestamp:
+        comparison.add("RECORD_METADATA", f"{_where(*copy)} holds {operation.record} with timestamp {record.timestamp}")
+    return operation
 
 
-def _check_place(comparison: _Comparison, story: Story, copy: _Copy) -> None:
-    place, count = story.partition, comparison.promise.partitions
-    if place is None and story.is_by_key and count is not None:
-        place = _partition_of(story.key or b"", count)
-    if story.topic != copy.log.topic or (place is not None and place != copy.log.partition):
-        comparison.add("FOREIGN", f"{_where(*copy)} holds {story.record}, which was for {story.topic}-{place}")
+def _check_place(comparison: _Comparison, operation: Operation, copy: _Copy) -> None:
+    place, count = operation.partition, comparison.guarantees.partitions
+    if place is None and operation.is_by_key and count is not None:
+        place = _partition_of(operation.key or b"", count)
+    if operation.topic != copy.log.topic or (place is not None and place != copy.log.partition):
+        comparison.add("FOREIGN", f"{_where(*copy)} holds {operation.record}, which was for {operation.topic}-{place}")
 
 
 @lru_cache(maxsize=1_000)
@@ -130,45 +130,52 @@ def _partition_of(key: bytes, count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
-def _check_story(comparison: _Comparison, story: Story) -> None:
-    acks, copies = comparison.promise.acks, comparison.copies.get(story.record, [])
-    lost = comparison.lost.get(story.record, []) if comparison.lost else []
-    if story.end is End.OPEN:
-        comparison.add("ENDS_ONCE", f"{story.record} ({story.verb}) never ended")
-    if not comparison.promise.is_honest:
+def _check_operation(comparison: _Comparison, operation: Operation) -> None:
+    acks, copies = comparison.guarantees.acks, comparison.copies.get(operation.record, [])
+    lost = comparison.lost.get(operation.record, []) if comparison.lost else []
+    if operation.end is End.OPEN:
+        comparison.add("ENDS_ONCE", f"{operation.record} ({operation.verb}) never ended")
+    if not comparison.guarantees.is_honest:
         return
-    if story.end is End.NOT_WRITTEN:
+    if operation.end is End.NOT_WRITTEN:
         for copy in (*copies, *lost):
-            comparison.add("NOT_WRITTEN", f"{story.record} is NOT_WRITTEN ({story.error:.200}), and in {_where(*copy)}")
-    elif story.end is End.ACKNOWLEDGED and acks != 0:
-        _check_acknowledged(comparison, story, [*copies, *(lost if acks == 1 else ())])
-    if len(copies) > 1 and comparison.promise.is_idempotent:
+            comparison.add(
+                "NOT_WRITTEN", f"{operation.record} is NOT_WRITTEN ({operation.error:.200}), and in {_where(*copy)}"
+            )
+    elif operation.end is End.ACKNOWLEDGED and acks != 0:
+        _check_acknowledged(comparison, operation, [*copies, *(lost if acks == 1 else ())])
+    if len(copies) > 1 and comparison.guarantees.is_idempotent:
         for first, second in _doubles(copies):
-            comparison.add("DUPLICATE", f"{story.record} ({story.end.value}) is written twice: {first}, {second}")
+            comparison.add(
+                "DUPLICATE", f"{operation.record} ({operation.end.value}) is written twice: {first}, {second}"
+            )
 
 
-def _check_acknowledged(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
-    if comparison.promise.keeps_all and story.log_start > 0:
+def _check_acknowledged(comparison: _Comparison, operation: Operation, copies: list[_Copy]) -> None:
+    if comparison.guarantees.keeps_all and operation.log_start > 0:
         comparison.add(
-            "RECORD_METADATA", f"{story.record} is told that its log begins at {story.log_start}, and it begins at 0"
+            "RECORD_METADATA",
+            f"{operation.record} is told that its log begins at {operation.log_start}, and it begins at 0",
         )
     for log, record in copies:
-        is_there = log.partition == story.partition and record.offset == story.offset
-        if is_there and record.timestamp == story.timestamp:
+        is_there = log.partition == operation.partition and record.offset == operation.offset
+        if is_there and record.timestamp == operation.timestamp:
             return
-    told = f"{story.record} was acknowledged at {story.topic}-{story.partition} @ {story.offset}"
+    told = f"{operation.record} was acknowledged at {operation.topic}-{operation.partition} @ {operation.offset}"
     if not copies:
         comparison.add("LOST", f"{told}, and is in no log")
         return
-    if story.offset < 0:
-        _check_range(comparison, story, copies)
+    if operation.offset < 0:
+        _check_range(comparison, operation, copies)
         return
-    there = [copy for copy in copies if (copy.log.partition, copy.record.offset) == (story.partition, story.offset)]
+    there = [
+        copy for copy in copies if (copy.log.partition, copy.record.offset) == (operation.partition, operation.offset)
+    ]
     if not there:
         comparison.add("RECORD_METADATA", f"{told}, and is in {', '.join(_where(*copy) for copy in copies)}")
     elif not _may_be_an_echo(comparison, there[0]):
         comparison.add(
-            "RECORD_METADATA", f"{told} with timestamp {story.timestamp}, and has {there[0].record.timestamp}"
+            "RECORD_METADATA", f"{told} with timestamp {operation.timestamp}, and has {there[0].record.timestamp}"
         )
 
 
@@ -178,24 +185,24 @@ def _may_be_an_echo(comparison: _Comparison, copy: _Copy) -> bool:
     Then the append time in the response to a second attempt cannot be told from an echo of that record's time.
     """
     at = copy.record.timestamp
-    stories = [comparison.story_of(record) for record in copy.log.records if record.timestamp == at]
-    return comparison.promise.keeps_append_time and any(
-        story is not None and story.timestamp in {at, NOT_TOLD_ALONE} for story in stories
+    operations = [comparison.operation_of(record) for record in copy.log.records if record.timestamp == at]
+    return comparison.guarantees.keeps_append_time and any(
+        operation is not None and operation.timestamp in {at, NOT_TOLD_ALONE} for operation in operations
     )
 
 
-def _check_range(comparison: _Comparison, story: Story, copies: list[_Copy]) -> None:
+def _check_range(comparison: _Comparison, operation: Operation, copies: list[_Copy]) -> None:
     """`send_many` says where its records are together, not each."""
-    if story.ranges is None:
+    if operation.ranges is None:
         return
-    ranges = {(place.topic, place.partition): told for place, told in story.ranges.items()}
+    ranges = {(place.topic, place.partition): told for place, told in operation.ranges.items()}
     for log, record in copies:
         told = ranges.get((log.topic, log.partition))
         if told is not None and (told.first < 0 or told.first <= record.offset <= told.last):
             return
     comparison.add(
         "RECORD_METADATA",
-        f"{story.record} is told to be in {ranges}, and is in {', '.join(_where(*c) for c in copies)}",
+        f"{operation.record} is told to be in {ranges}, and is in {', '.join(_where(*c) for c in copies)}",
     )
 
 
@@ -203,26 +210,26 @@ def _doubles(copies: list[_Copy]) -> Iterator[tuple[str, str]]:
     """Pairs of copies of a record, but for those between which a broker forgot its producers, or lost its topic."""
     for first, second in pairwise(copies):
         low, high = sorted((first.record.offset, second.record.offset))
-        is_excused = first.log is not second.log or any(low < at <= high for at in first.log.forgot_at)
-        if not is_excused:
+        is_allowed = first.log is not second.log or any(low < at <= high for at in first.log.forgot_at)
+        if not is_allowed:
             yield _where(*first), _where(*second)
 
 
-def _check_order(comparison: _Comparison, log: KeptLog, stories: Sequence[Story | None]) -> None:
+def _check_order(comparison: _Comparison, log: KeptLog, operations: Sequence[Operation | None]) -> None:
     """Records that may go anywhere choose when there is room: they keep their order among themselves."""
     seen: set[RecordId] = set()
-    last: dict[bool, Story] = {}
-    for record, story in zip(log.records, stories, strict=True):
-        if story is None or story.end is not End.ACKNOWLEDGED or story.record in seen:
+    last: dict[bool, Operation] = {}
+    for record, operation in zip(log.records, operations, strict=True):
+        if operation is None or operation.end is not End.ACKNOWLEDGED or operation.record in seen:
             continue
-        seen.add(story.record)
-        if comparison.lost and comparison.lost.get(story.record):
+        seen.add(operation.record)
+        if comparison.lost and comparison.lost.get(operation.record):
             continue  # its first copy died with a leader
-        before = last.get(story.is_free)
-        if before is not None and story.order < before.order:
-            text = f"{story.record}, sent before {before.record}, is behind it in {log.topic}-{log.partition}"
+        before = last.get(operation.is_free)
+        if before is not None and operation.order < before.order:
+            text = f"{operation.record}, sent before {before.record}, is behind it in {log.topic}-{log.partition}"
             comparison.add("ORDER", f"{text} @ {record.offset}")
-        last[story.is_free] = story
+        last[operation.is_free] = operation
 
 
 def _where(log: KeptLog, record: LoggedRecord) -> str:

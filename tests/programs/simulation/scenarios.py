@@ -1,8 +1,8 @@
-"""Scenes of a few records and one fault each, small enough to try every order of what happens in them.
+"""Scenarios of a few records and one fault each, small enough to try every order of what happens in them.
 
-    start, a record to each partition ──► the scene, every choice of the loop noted ──► heal, flush, probe, close
+    start, a record to each partition ──► the scenario, every choice of the loop noted ──► heal, flush, probe, close
 
-Before and after the scene the loop is as asyncio's; during it the producer is looked at before every choice. A choice
+Before and after the scenario the loop is as asyncio's; during it the producer is checked before every choice. A choice
 is where the loop could have gone on in more than one way; a deviation is a choice made in another way than asyncio's.
 From a schedule with deviations follow those with one more, at a later choice: so each is tried once.
 """
@@ -17,14 +17,14 @@ from typing import Any
 from aioproducer import BufferTimeoutError, Delivery, KafkaError, Producer, UndeliveredError
 from aioproducer.testing import ApiKey, Where
 from aioproducer.testing.fake_broker.faults import Faults
+from tests.programs.simulation.campaign import run_on
 from tests.programs.simulation.families import Family
+from tests.programs.simulation.fault_injector import FaultInjector
 from tests.programs.simulation.faults import TOPIC
-from tests.programs.simulation.history import History, RecordId, Story, Violation
-from tests.programs.simulation.inside import Inside
-from tests.programs.simulation.life import Run, Verdict
-from tests.programs.simulation.nemesis import Nemesis
+from tests.programs.simulation.history import History, Operation, RecordId, Violation
+from tests.programs.simulation.internals import ProducerInternals
 from tests.programs.simulation.plan import Plan
-from tests.programs.simulation.run import live_on
+from tests.programs.simulation.run import Run, RunResult
 from tests.programs.simulation.scheduled_loop import DeviatingSchedule, Schedule, ScheduledLoop
 from tests.programs.simulation.simulated_loop import SimulatedLoop
 from tests.programs.simulation.workload import Workload
@@ -52,12 +52,12 @@ OPTIONS: Mapping[str, object] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    act: "Callable[[Stage], Coroutine[object, object, None]]"
+class Scenario:
+    act: "Callable[[Driver], Coroutine[object, object, None]]"
     brokers: int = 1
     partitions: int = 1
     options: Mapping[str, object] = field(default_factory=dict)
-    fault: str = "scene"  # fault as which a failure in the scene counts, if that excuses an end
+    fault: str = "scenario"  # fault as which a failure in the scenario counts, if that allows a record to fail
     closes: bool = False
 
     @property
@@ -87,15 +87,15 @@ class Scene:
             starts_before_faults=True,
             chaos_s=0.4,
             enabled=(self.fault,),
-            strikes=(),
+            faults=(),
         )
 
 
-class Stage:
-    """Cluster, producer and callers of a scene."""
+class Driver:
+    """Cluster, producer and callers of a scenario."""
 
-    def __init__(self, load: Workload, nemesis: Nemesis) -> None:
-        self.nemesis = nemesis
+    def __init__(self, load: Workload, injector: FaultInjector) -> None:
+        self.injector = injector
         self._load = load
         self._sent = 0
 
@@ -105,41 +105,41 @@ class Stage:
 
     @property
     def faults(self) -> Faults:
-        return self.nemesis.model.faults
+        return self.injector.model.faults
 
     def send(self, partition: int = 0, *, size: int = 20) -> Delivery | None:
-        story = self._story("send", partition, size)
+        operation = self._operation("send", partition, size)
         try:
-            story.delivery = self.producer.send(story.topic, story.value, partition=partition)
+            operation.delivery = self.producer.send(operation.topic, operation.value, partition=partition)
         except KafkaError as error:
-            story.fail(error, self._load.now())
+            operation.fail(error, self._load.now())
             return None
-        self._load.deliveries.append(story)
-        return story.delivery
+        self._load.deliveries.append(operation)
+        return operation.delivery
 
     async def enqueue(self, partition: int = 0, *, size: int = 20) -> None:
-        story = self._story("enqueue", partition, size)
+        operation = self._operation("enqueue", partition, size)
         try:
-            story.delivery = await self.producer.enqueue(story.topic, story.value, partition=partition)
+            operation.delivery = await self.producer.enqueue(operation.topic, operation.value, partition=partition)
         except KafkaError as error:
-            story.fail(error, self._load.now())
+            operation.fail(error, self._load.now())
             return
         except asyncio.CancelledError:
-            story.give_up(self._load.now())
+            operation.give_up(self._load.now())
             raise
-        self._load.deliveries.append(story)
-        await asyncio.wait([story.delivery])
+        self._load.deliveries.append(operation)
+        await asyncio.wait([operation.delivery])
 
     async def enqueue_served(self, partition: int = 0, *, size: int = 20) -> None:
         """Enqueue a record where there will be room for it: if it gets none, a waiter was forgotten."""
         await self.enqueue(partition, size=size)
-        error = self._load.history.stories[-1].error
+        error = self._load.history.operations[-1].error
         if BufferTimeoutError.__name__ in error:
             self._load.history.violated("MEMORY", f"a waiter for memory was not served: {error}")
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Flush: what was accepted before has ended then, unless the time is over before."""
-        before = [story for story in self._load.deliveries if story.delivery is not None]
+        before = [operation for operation in self._load.deliveries if operation.delivery is not None]
         try:
             await self.producer.flush(timeout_s)
         except UndeliveredError:
@@ -149,7 +149,11 @@ class Stage:
         except KafkaError as error:
             self._load.history.note("caller", "flush: %r", error)
             return
-        late = [str(story.record) for story in before if story.delivery is not None and not story.delivery.done()]
+        late = [
+            str(operation.record)
+            for operation in before
+            if operation.delivery is not None and not operation.delivery.done()
+        ]
         if late:
             self._load.history.violated("FLUSH", f"flush returned before {', '.join(late)} had ended")
 
@@ -159,7 +163,11 @@ class Stage:
             await self.producer.close(timeout_s)
         except UndeliveredError as error:
             self._load.history.note("caller", "close: %s", error)
-        open_ = [str(story.record) for story in self._load.deliveries if story.delivery and not story.delivery.done()]
+        open_ = [
+            str(operation.record)
+            for operation in self._load.deliveries
+            if operation.delivery and not operation.delivery.done()
+        ]
         if open_:
             self._load.history.violated("ENDS_ONCE", f"{', '.join(open_)} open after close")
 
@@ -167,57 +175,57 @@ class Stage:
         for end in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(end, Exception):
                 self._load.history.violated("EXCEPTION", f"a call raised {end!r}")
-        for story in self._load.deliveries:  # `asyncio.wait` would begin with any
-            if story.delivery is not None:
-                await asyncio.wait([story.delivery])
+        for operation in self._load.deliveries:  # `asyncio.wait` would begin with any
+            if operation.delivery is not None:
+                await asyncio.wait([operation.delivery])
 
-    def _story(self, verb: str, partition: int, size: int) -> Story:
+    def _operation(self, verb: str, partition: int, size: int) -> Operation:
         record = RecordId(0, 0, self._sent)
         self._sent += 1
         value = b"%d.%d.%d|" % record + b"." * size
         history = self._load.history
-        order = len(history.stories)
-        return history.begin(Story(record, order, self._load.topic, value, None, verb, self._load.now(), partition))
+        order = len(history.operations)
+        return history.begin(Operation(record, order, self._load.topic, value, None, verb, self._load.now(), partition))
 
 
-class SceneRun(Run):
-    """One way in which a scene goes."""
+class ScenarioRun(Run):
+    """One way in which a scenario goes."""
 
-    def __init__(self, scene: Scene, plan: Plan, loop: SimulatedLoop, history: History) -> None:  # noqa: PLR0917
+    def __init__(self, scenario: Scenario, plan: Plan, loop: SimulatedLoop, history: History) -> None:  # noqa: PLR0917
         super().__init__(plan, loop, history)
-        self._scene = scene
+        self._scenario = scenario
 
-    async def live(self) -> None:
+    async def execute(self) -> None:
         loop = self._loop
         assert isinstance(loop, ScheduledLoop)
         schedule = loop.schedule if isinstance(loop.schedule, DeviatingSchedule) else None
         await self._start()
         for partition in range(self._plan.partitions):
-            await self._watchman.probe(partition)
-        self._watchman.begin()
+            await self._checker.probe(partition)
+        self._checker.begin()
         if schedule is not None:
             schedule.watch(self._look)
-        await self._within(5.0, self._scene.act(Stage(self._load, self._nemesis)), self._scene.name)
+        await self._within(5.0, self._scenario.act(Driver(self._load, self._injector)), self._scenario.name)
         if schedule is not None:
             schedule.watch(None)
-        self._nemesis.heal()
+        self._injector.heal()
         if not self._load.is_closing:
             await self._within(self._load.delivery_timeout_s + 1, self._flush(), "flush after healing")
             await self._probe()
-            await self._watchman.calm_down()
+            await self._checker.wait_until_idle()
         await self._end()
 
     def _look(self) -> None:
-        Inside(self._producer).check(self._history.violated, self._watchman.states)
+        ProducerInternals(self._producer).check(self._history.violated, self._checker.states)
 
 
-def play(scene: Scene, schedule: Schedule, *, is_recording: bool = False) -> Verdict:
+def play(scenario: Scenario, schedule: Schedule, *, is_recording: bool = False) -> RunResult:
     loop = ScheduledLoop(Random(0), schedule)
 
-    def life(plan: Plan, loop: SimulatedLoop, history: History) -> Run:
-        return SceneRun(scene, plan, loop, history)
+    def make_run(plan: Plan, loop: SimulatedLoop, history: History) -> Run:
+        return ScenarioRun(scenario, plan, loop, history)
 
-    return live_on(loop, scene.plan(), life, is_recording=is_recording)
+    return run_on(loop, scenario.plan(), make_run, is_recording=is_recording)
 
 
 Deviation = tuple[int, int]  # number of the choice, and of the way taken, from 1 on
@@ -229,7 +237,7 @@ MOST_DEVIATIONS = 2
 class Broken:
     """One schedule that broke an invariant."""
 
-    scene: str
+    scenario: str
     deviations: tuple[Deviation, ...]
     violations: tuple[Violation, ...]
 
@@ -239,7 +247,7 @@ class Broken:
     @property
     def command(self) -> str:
         text = ",".join(f"{choice}:{way}" for choice, way in self.deviations)
-        return f"python -m tests.programs.simulation --scene {self.scene} --deviations {text or 'none'}"
+        return f"python -m tests.programs.simulation --scenario {self.scenario} --deviations {text or 'none'}"
 
 
 @dataclass(slots=True)
@@ -251,8 +259,8 @@ class Found:
     is_exhausted: bool = True
 
 
-def search(scene: Scene, *, most_deviations: int = MOST_DEVIATIONS, most_schedules: int | None = None) -> Found:
-    """Try all schedules of a scene, or `most_schedules` of them, drawn evenly, the same ones each time."""
+def search(scenario: Scenario, *, most_deviations: int = MOST_DEVIATIONS, most_schedules: int | None = None) -> Found:
+    """Try all schedules of a scenario, or `most_schedules` of them, drawn evenly, the same ones each time."""
     found = Found()
     draw = random.Random(0)
     left: list[tuple[Deviation, ...]] = [()]
@@ -262,11 +270,11 @@ def search(scene: Scene, *, most_deviations: int = MOST_DEVIATIONS, most_schedul
             break
         deviations = left.pop(-1 if most_schedules is None else draw.randrange(len(left)))
         schedule = schedule_of(deviations)
-        verdict = play(scene, schedule)
+        result = play(scenario, schedule)
         found.schedules += 1
-        found.digests.add(verdict.digest)
-        if verdict.violations:
-            found.broken.append(Broken(scene.name, deviations, verdict.violations))
+        found.digests.add(result.digest)
+        if result.violations:
+            found.broken.append(Broken(scenario.name, deviations, result.violations))
         if not deviations:
             found.choices = len(schedule.ways)
         if len(deviations) < most_deviations:
@@ -289,153 +297,153 @@ def _more(ways: Sequence[int], deviations: Sequence[Deviation]) -> Iterator[Devi
 _PRODUCE = Where(api=ApiKey.PRODUCE)
 
 
-async def _sends(stage: Stage, count: int, partition: int = 0) -> None:
+async def _sends(driver: Driver, count: int, partition: int = 0) -> None:
     for _ in range(count):
-        stage.send(partition)
+        driver.send(partition)
         await asyncio.sleep(0)
 
 
-async def connection_lost_after_append(stage: Stage) -> None:
+async def connection_lost_after_append(driver: Driver) -> None:
     """The connection is lost between the append and its answer, with a second request on its way."""
-    stage.faults.drop_connection(_PRODUCE, after_append=True, times=1)
-    await stage.together(_sends(stage, 2), _sends(stage, 1))
+    driver.faults.drop_connection(_PRODUCE, after_append=True, times=1)
+    await driver.together(_sends(driver, 2), _sends(driver, 1))
 
 
-async def connection_lost_before_append(stage: Stage) -> None:
+async def connection_lost_before_append(driver: Driver) -> None:
     """The connection is lost with requests of two partitions on their way."""
-    stage.faults.drop_connection(_PRODUCE, times=1)
-    await stage.together(_sends(stage, 2, 0), _sends(stage, 2, 1))
+    driver.faults.drop_connection(_PRODUCE, times=1)
+    await driver.together(_sends(driver, 2, 0), _sends(driver, 2, 1))
 
 
-async def closed_during_sends(stage: Stage) -> None:
+async def closed_during_sends(driver: Driver) -> None:
     """One task closes while others send."""
-    await stage.together(_sends(stage, 2), stage.close(0.2), _sends(stage, 2))
+    await driver.together(_sends(driver, 2), driver.close(0.2), _sends(driver, 2))
 
 
-async def closed_at_once_during_a_request(stage: Stage) -> None:
+async def closed_at_once_during_a_request(driver: Driver) -> None:
     """One task closes without waiting while a request is on its way."""
-    stage.send()
+    driver.send()
     await asyncio.sleep(0.0002)
-    await stage.together(stage.close(0.0), _sends(stage, 1), stage.close(0.1))
+    await driver.together(driver.close(0.0), _sends(driver, 1), driver.close(0.1))
 
 
-async def cancelled_while_waiting_for_memory(stage: Stage) -> None:
+async def cancelled_while_waiting_for_memory(driver: Driver) -> None:
     """The first of two waiters for memory gives up when there is room: the other is served."""
-    stage.faults.delay(0.001, _PRODUCE, times=1)
-    callers = [asyncio.ensure_future(stage.enqueue_served(partition, size=400)) for partition in (0, 1, 0, 1)]
+    driver.faults.delay(0.001, _PRODUCE, times=1)
+    callers = [asyncio.ensure_future(driver.enqueue_served(partition, size=400)) for partition in (0, 1, 0, 1)]
     asyncio.get_running_loop().call_later(0.003, callers[2].cancel)
-    await stage.together(*callers, stage.flush())
+    await driver.together(*callers, driver.flush())
 
 
-async def memory_for_two(stage: Stage) -> None:
+async def memory_for_two(driver: Driver) -> None:
     """One answer frees the memory for which two partitions wait."""
-    calls = [stage.enqueue_served(partition, size=400) for partition in (0, 1, 1, 0)]
-    await stage.together(*calls, stage.flush())
+    calls = [driver.enqueue_served(partition, size=400) for partition in (0, 1, 1, 0)]
+    await driver.together(*calls, driver.flush())
 
 
-async def leader_moves_with_one_in_flight(stage: Stage) -> None:
+async def leader_moves_with_one_in_flight(driver: Driver) -> None:
     """The leader moves while a request is on its way to the old one."""
-    partition = stage.nemesis.model.partitions()[0]
+    partition = driver.injector.model.partitions()[0]
     other = next(node for node in partition.isr if node != partition.leader)
-    stage.nemesis.later(0.0004, lambda: partition.move_leader(other, stage.nemesis.now))
-    await stage.together(_sends(stage, 2), _sends(stage, 1))
+    driver.injector.later(0.0004, lambda: partition.move_leader(other, driver.injector.now))
+    await driver.together(_sends(driver, 2), _sends(driver, 1))
 
 
-async def leader_is_away(stage: Stage) -> None:
+async def leader_is_away(driver: Driver) -> None:
     """There is no leader for a while, and two callers go on sending."""
-    partition = stage.nemesis.model.partitions()[0]
+    partition = driver.injector.model.partitions()[0]
     leader = partition.leader
-    partition.lose_leader(stage.nemesis.now)
-    stage.nemesis.later(0.002, lambda: partition.move_leader(leader, stage.nemesis.now))
-    await stage.together(_sends(stage, 2), _sends(stage, 1))
+    partition.lose_leader(driver.injector.now)
+    driver.injector.later(0.002, lambda: partition.move_leader(leader, driver.injector.now))
+    await driver.together(_sends(driver, 2), _sends(driver, 1))
 
 
-async def flush_beside_sends(stage: Stage) -> None:
+async def flush_beside_sends(driver: Driver) -> None:
     """Two flush while two send, and the first request is refused."""
-    stage.faults.error(6, _PRODUCE, times=1)
-    await stage.together(_sends(stage, 2), stage.flush(), _sends(stage, 1), stage.flush())
+    driver.faults.error(6, _PRODUCE, times=1)
+    await driver.together(_sends(driver, 2), driver.flush(), _sends(driver, 1), driver.flush())
 
 
-async def flush_gives_up_as_the_answer_comes(stage: Stage) -> None:
+async def flush_gives_up_as_the_answer_comes(driver: Driver) -> None:
     """The time of a flush is over when the answer comes for which it waits; another has patience."""
-    stage.send()
-    await stage.together(stage.flush(0.003), stage.flush())
+    driver.send()
+    await driver.together(driver.flush(0.003), driver.flush())
 
 
-async def split_while_another_waits(stage: Stage) -> None:
+async def split_while_another_waits(driver: Driver) -> None:
     """A batch is too large and is split while the next one waits."""
-    stage.faults.error(10, _PRODUCE, times=1)
-    await stage.together(_sends(stage, 2), _sends(stage, 2), stage.flush())
+    driver.faults.error(10, _PRODUCE, times=1)
+    await driver.together(_sends(driver, 2), _sends(driver, 2), driver.flush())
 
 
-async def refused_with_another_behind(stage: Stage) -> None:
+async def refused_with_another_behind(driver: Driver) -> None:
     """The first of two requests on their way is refused, so the second is out of order."""
-    stage.faults.error(7, _PRODUCE, times=1)
-    await stage.together(_sends(stage, 2), _sends(stage, 2))
+    driver.faults.error(7, _PRODUCE, times=1)
+    await driver.together(_sends(driver, 2), _sends(driver, 2))
 
 
-async def broker_forgets_its_producers(stage: Stage) -> None:
+async def broker_forgets_its_producers(driver: Driver) -> None:
     """A broker forgets what it knew of the producer, between two requests."""
-    partition = stage.nemesis.model.partitions()[0]
-    stage.nemesis.later(0.0007, lambda: stage.nemesis.keeper.forget_producers(partition))
-    await stage.together(_sends(stage, 2), _sends(stage, 1))
+    partition = driver.injector.model.partitions()[0]
+    driver.injector.later(0.0007, lambda: driver.injector.keeper.forget_producers(partition))
+    await driver.together(_sends(driver, 2), _sends(driver, 1))
 
 
-async def delivery_cancelled_on_the_wire(stage: Stage) -> None:
+async def delivery_cancelled_on_the_wire(driver: Driver) -> None:
     """A caller cancels the delivery of a record that is being sent, beside others."""
-    stage.faults.drop_connection(_PRODUCE, after_append=True, times=1)
-    first, second = stage.send(), stage.send()
+    driver.faults.drop_connection(_PRODUCE, after_append=True, times=1)
+    first, second = driver.send(), driver.send()
     await asyncio.sleep(0.0004)
     assert first is not None
     assert second is not None
     first.cancel()
-    await stage.together(_sends(stage, 1), stage.flush())
+    await driver.together(_sends(driver, 1), driver.flush())
 
 
-async def broker_dies_with_one_in_flight(stage: Stage) -> None:
+async def broker_dies_with_one_in_flight(driver: Driver) -> None:
     """A broker dies with a request on its way, and comes back."""
-    model, nemesis = stage.nemesis.model, stage.nemesis
-    nemesis.later(0.0006, lambda: model.kill(1, nemesis.now))
-    nemesis.later(0.0031, lambda: model.restart(1, nemesis.now))
-    await stage.together(_sends(stage, 2), _sends(stage, 1, 1))
+    model, injector = driver.injector.model, driver.injector
+    injector.later(0.0006, lambda: model.kill(1, injector.now))
+    injector.later(0.0031, lambda: model.restart(1, injector.now))
+    await driver.together(_sends(driver, 2), _sends(driver, 1, 1))
 
 
-async def deadline_passes_on_the_wire(stage: Stage) -> None:
+async def deadline_passes_on_the_wire(driver: Driver) -> None:
     """The answer comes when the record's time is over, beside a younger record."""
-    stage.faults.delay(0.006, _PRODUCE, after_append=True, times=1)
-    stage.send()
+    driver.faults.delay(0.006, _PRODUCE, after_append=True, times=1)
+    driver.send()
     await asyncio.sleep(0.0075)
-    await stage.together(_sends(stage, 2))
+    await driver.together(_sends(driver, 2))
 
 
-async def two_connections_lost_at_once(stage: Stage) -> None:
+async def two_connections_lost_at_once(driver: Driver) -> None:
     """Two partitions of two brokers, the connections to both lost at the same time."""
-    stage.faults.drop_connection(_PRODUCE, after_append=True, times=1)
-    stage.faults.drop_connection(_PRODUCE, times=1)
-    await stage.together(_sends(stage, 2, 0), _sends(stage, 2, 1), stage.producer.partitions_for(TOPIC))
+    driver.faults.drop_connection(_PRODUCE, after_append=True, times=1)
+    driver.faults.drop_connection(_PRODUCE, times=1)
+    await driver.together(_sends(driver, 2, 0), _sends(driver, 2, 1), driver.producer.partitions_for(TOPIC))
 
 
 _TIGHT = {"buffer_memory": 1_024, "batch_size": 450}
 
-SCENES = {
-    scene.name: scene
-    for scene in (
-        Scene(act=connection_lost_after_append),
-        Scene(act=connection_lost_before_append, partitions=2),
-        Scene(act=closed_during_sends, closes=True),
-        Scene(act=closed_at_once_during_a_request, closes=True),
-        Scene(act=cancelled_while_waiting_for_memory, brokers=2, partitions=2, options=_TIGHT),
-        Scene(act=memory_for_two, partitions=2, brokers=2, options=_TIGHT),
-        Scene(act=leader_moves_with_one_in_flight, brokers=2),
-        Scene(act=leader_is_away),
-        Scene(act=flush_beside_sends),
-        Scene(act=flush_gives_up_as_the_answer_comes),
-        Scene(act=split_while_another_waits, fault="split", options={"linger_ms": 1, "batch_size": 170}),
-        Scene(act=refused_with_another_behind),
-        Scene(act=broker_forgets_its_producers),
-        Scene(act=delivery_cancelled_on_the_wire),
-        Scene(act=broker_dies_with_one_in_flight, brokers=2, partitions=2),
-        Scene(act=deadline_passes_on_the_wire, options={"delivery_timeout_ms": 10, "request_timeout_ms": 10}),
-        Scene(act=two_connections_lost_at_once, brokers=2, partitions=2),
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(act=connection_lost_after_append),
+        Scenario(act=connection_lost_before_append, partitions=2),
+        Scenario(act=closed_during_sends, closes=True),
+        Scenario(act=closed_at_once_during_a_request, closes=True),
+        Scenario(act=cancelled_while_waiting_for_memory, brokers=2, partitions=2, options=_TIGHT),
+        Scenario(act=memory_for_two, partitions=2, brokers=2, options=_TIGHT),
+        Scenario(act=leader_moves_with_one_in_flight, brokers=2),
+        Scenario(act=leader_is_away),
+        Scenario(act=flush_beside_sends),
+        Scenario(act=flush_gives_up_as_the_answer_comes),
+        Scenario(act=split_while_another_waits, fault="split", options={"linger_ms": 1, "batch_size": 170}),
+        Scenario(act=refused_with_another_behind),
+        Scenario(act=broker_forgets_its_producers),
+        Scenario(act=delivery_cancelled_on_the_wire),
+        Scenario(act=broker_dies_with_one_in_flight, brokers=2, partitions=2),
+        Scenario(act=deadline_passes_on_the_wire, options={"delivery_timeout_ms": 10, "request_timeout_ms": 10}),
+        Scenario(act=two_connections_lost_at_once, brokers=2, partitions=2),
     )
 }

@@ -1,0 +1,116 @@
+"""A relay as load balancers, the inspector and Prometheus see it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from aioproducer import Producer, ProducerRecord
+from aioproducer.integrations.asgi import inspector, readiness
+from aioproducer.integrations.opentelemetry import observe_relays
+from aioproducer.integrations.prometheus import ProducerCollector
+from aioproducer.outbox import Outbox
+from aioproducer.testing import FakeCluster
+from tests.fakes.asgi_server import client_of
+from tests.outbox.test_relay import relaying, until, write
+
+NAME = "outbox kafka_outbox"
+
+
+@pytest.fixture
+async def kafka() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(nodes=1, topics={"orders": 1}) as running:
+        yield running
+
+
+async def test_relay_is_ready_until_its_table_is_gone(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    async with relaying(outbox, engine, kafka) as relay, client_of(readiness(relay)) as client:
+        await until(lambda: relay.statistics().is_working and relay.health().is_ready)
+        good = await client.get("/")
+        async with engine.begin() as connection:
+            await connection.execute(text("DROP TABLE kafka_outbox"))
+        await until(lambda: not relay.health().is_ready)
+        bad = await client.get("/")
+    async with client_of(readiness(relay)) as client:
+        closed = await client.get("/")
+
+    (row,) = good.json()["producers"]
+    assert (good.status_code, row["client_id"], row["state"], row["reason"]) == (200, NAME, "works", "")
+    (row,) = bad.json()["producers"]
+    assert (bad.status_code, row["state"]) == (503, "sends nothing")
+    assert "kafka_outbox" in row["reason"]
+    assert closed.json()["producers"][0]["reason"] == "the relay is closed"
+
+
+async def test_inspector_shows_relays_beside_each_other(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    await write(engine, outbox, ProducerRecord("orders", b"v"))
+    async with relaying(outbox, engine, kafka) as first:
+        await until(lambda: first.statistics().rows_sent == 1)
+        async with relaying(outbox, engine, kafka) as second, client_of(inspector(first, second)) as client:
+            answer = await client.get("/?state")
+
+    works, stands_by = answer.json()["producers"]
+    assert (works["client_id"], works["state"], works["note"]) == (NAME, "works", "")
+    assert works["summary"].startswith("works: 1 rows sent")
+    assert (stands_by["state"], stands_by["summary"]) == ("stands by", "another relay works; this one stands by")
+
+
+async def test_prometheus_reads_a_relay(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    registry = CollectorRegistry()
+    await write(engine, outbox, ProducerRecord("orders", b"v"), ProducerRecord("orders", b"w"))
+    async with relaying(outbox, engine, kafka, lease_s=0.3) as relay:
+        ProducerCollector(relay, registry=registry)
+        await until(lambda: relay.statistics().rows_sent == 2 and relay.statistics().rows_waiting == 0)
+        names = ("rows_sent_total", "batches_sent_total", "rows_waiting", "rows_parked_total", "is_working")
+        found = {
+            name: registry.get_sample_value(f"kafka_producer_outbox_{name}", {"client_id": NAME}) for name in names
+        }
+
+    assert list(found.values()) == [2, 1, 0, 0, 1]
+
+
+def observed(reader: InMemoryMetricReader) -> dict[str, object]:
+    """By the part of the name that differs."""
+    found = reader.get_metrics_data()
+    assert found is not None
+    return {
+        metric.name.removeprefix("aioproducer.outbox."): point.value
+        for resource in found.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+        if point.attributes == {"aioproducer.outbox.name": NAME}
+    }
+
+
+async def test_opentelemetry_reads_a_relay(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    await write(engine, outbox, ProducerRecord("orders", b"v"), ProducerRecord("orders", b"w"))
+    async with relaying(outbox, engine, kafka, lease_s=0.3) as relay:
+        observe_relays(relay, meter_provider=provider)
+        await until(lambda: relay.statistics().rows_sent == 2 and relay.statistics().rows_waiting == 0)
+        found = observed(reader)
+    provider.shutdown()
+
+    assert found == {
+        "rows.sent": 2,
+        "batches.sent": 1,
+        "rows.parked": 0,
+        "retries": 0,
+        "rows.waiting": 0,
+        "relay.working": 1,
+    }
+
+
+def test_only_relays_are_observed() -> None:
+    with pytest.raises(TypeError, match=r"relays\[0\] must be a Relay, not Producer"):
+        observe_relays(Producer("localhost:9092"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="at least one Relay is needed"):
+        observe_relays()
