@@ -15,10 +15,10 @@ Source: the append side of RecordAccumulator in Apache Kafka, without its locks.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
@@ -29,7 +29,7 @@ from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeErr
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
@@ -126,8 +126,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._aged: list[Partition] = []
         self._wakeup = dependencies.wakeup
         # Batches that wait for a later step, in order: each once, though flushes and shortages may come in every turn.
-        self._to_close: OrderedDict[Batch, None] = OrderedDict()
-        self._to_make_ready: OrderedDict[Batch, None] = OrderedDict()
+        self._to_close: dict[Batch, None] = {}
+        self._to_make_ready: dict[Batch, None] = {}
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -335,17 +335,23 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def close_soon(self) -> None:
         """Close the batches that are open now: many of them in later turns of the sender."""
-        self._to_close.update(self._batches_of(self._open))
-        self.go_on()
+        self._begin_work(self._to_close, self._open)
+
+    def _begin_work(self, work: dict[Batch, None], partitions: Collection[Partition]) -> None:
+        """Do a first part of what is to be done with the open batches of partitions."""
+        has_begun = self.has_more
+        batches = {batch: None for partition in partitions if (batch := partition.open_batch) is not None}
+        assert len(batches) == len(partitions), "closed without a note of it"
+        work.update(batches)
+        if not has_begun:  # else each of many timers that fire together would do a part
+            self.go_on()
 
     def go_on(self) -> None:
         """Close batches and make batches ready, as many as one step may, and wake the sender if there are more."""
-        for _ in range(min(len(self._to_close), MOST_PER_STEP)):
-            batch, _ = self._to_close.popitem(last=False)
+        for batch in _first_of(self._to_close):
             if batch.partition.open_batch is batch:
                 self.close(batch.partition)
-        for _ in range(min(len(self._to_make_ready), MOST_PER_STEP)):
-            batch, _ = self._to_make_ready.popitem(last=False)
+        for batch in _first_of(self._to_make_ready):
             if batch.partition.open_batch is batch:
                 self._make_ready(batch.partition, batch)
         if self.has_more:
@@ -366,8 +372,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._pool.is_awaited = any_waits
 
     def make_all_ready(self) -> None:
-        self._to_make_ready.update(self._batches_of(self._open))
-        self.go_on()
+        self._begin_work(self._to_make_ready, self._open)
 
     # Becoming ready
 
@@ -413,20 +418,19 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
         # full.
         group = self._open[partition]
-        self._to_make_ready.update(self._batches_of(group))
+        self._begin_work(self._to_make_ready, group)
         group.clear()  # or the timer of each would begin again with all the others
-        self.go_on()
-
-    @staticmethod
-    def _batches_of(queues: Iterable[Partition]) -> dict[Batch, None]:
-        batches: dict[Batch, None] = {}
-        for partition in queues:
-            assert partition.open_batch is not None, "closed without a note of it"
-            batches[partition.open_batch] = None
-        return batches
 
     def __repr__(self) -> str:
         return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"
+
+
+def _first_of(work: dict[Batch, None]) -> list[Batch]:
+    """Take as many batches as one step may work on."""
+    first = list(islice(work, MOST_PER_STEP))
+    for batch in first:
+        del work[batch]
+    return first
 
 
 @dataclass(slots=True)
