@@ -32,7 +32,7 @@ async def listen(engine: AsyncEngine, channel: str, wake: Callable[[], object]) 
 
 @asynccontextmanager
 async def _own_connection(engine: AsyncEngine) -> AsyncIterator[Any]:
-    """Return a connection of the driver, outside the pool, of which this would keep one for ever."""
+    """Return a connection of the driver, outside the pool, of which this would always keep one."""
     connection = await engine.connect()
     driver: Any = None
     try:
@@ -42,13 +42,16 @@ async def _own_connection(engine: AsyncEngine) -> AsyncIterator[Any]:
         yield driver
     finally:
         with suppress(Exception):  # it may be lost
-            await asyncio.wait_for(_close(connection, driver), _CLOSE_S)
+            async with asyncio.timeout(_CLOSE_S):  # `wait_for` of Python 3.11 loses a cancellation beside an error
+                await _close(connection, driver)
 
 
 async def _close(connection: AsyncConnection, driver: Any) -> None:
-    await connection.close()
-    if driver is not None:  # SQLAlchemy leaves a detached one of psycopg open
-        await driver.close()
+    try:
+        await connection.close()  # fails where the server is gone
+    finally:
+        if driver is not None:  # SQLAlchemy leaves a detached one of psycopg open
+            await driver.close()
 
 
 async def _by_asyncpg(driver: Any, channel: str, wake: Callable[[], object]) -> None:  # of asyncpg

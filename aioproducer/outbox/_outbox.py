@@ -47,9 +47,16 @@ class Outbox:
     """A table in your database whose rows a relay sends to Kafka, each once and in order.
 
     ```python
-    async with session.begin():
-        session.add(order)
-        await outbox.enqueue(session, "orders", order.event(), key=order.customer)
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from aioproducer.outbox import Outbox
+
+    outbox = Outbox()
+
+
+    async def note_order(session: AsyncSession, customer: bytes) -> None:
+        async with session.begin():
+            await outbox.enqueue(session, "orders", b"tea", key=customer)
     ```
 
     Args:

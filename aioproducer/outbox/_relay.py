@@ -24,12 +24,16 @@ from aioproducer.outbox._store import Lease, SqlStore
 from aioproducer.outbox._wake import Waker, forget, watch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aioproducer.outbox._protocol import State
 
 POLL_S: Final = (0.02, 1.0)
 """Between looks for rows: at first after there were some, and at most."""
 BACKOFF_MS: Final = (100, 10_000)
 LISTEN_AGAIN_S: Final = 1.0
+CANCEL_AGAIN_S: Final = 1.0
+"""Until a task that goes on after its cancellation is cancelled again."""
 REFRESH_S: Final = 3_600.0
 """A position and a transactional id that are not used expire after days."""
 _GROUP: Final = "aioproducer-metrics"
@@ -83,7 +87,7 @@ class Relay:
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
         self._failures = 0
         self._trouble = ""
-        self._is_begun = False
+        self._is_begun = self._is_closed = False
         self._epoch: int | None = None  # while it works
         self._rows_sent = self._batches_sent = self._retries = 0
         self._waiting: tuple[int, float | None] | None = None
@@ -94,7 +98,13 @@ class Relay:
     # Start and close
 
     async def start(self) -> Self:
-        """Begin to work or to stand by; a relay is started once. Waits for nothing: `health` says what is wrong."""
+        """Begin to work or to stand by; a relay is started once. Waits for nothing: `health` says what is wrong.
+
+        Raises:
+            OutboxError: the relay is closed.
+        """
+        if self._is_closed:
+            raise OutboxError(f"relay {self._name!r} is closed: make another one with `outbox.relay`")
         if self._is_begun:
             return self
         self._is_begun = True
@@ -105,6 +115,7 @@ class Relay:
 
     async def close(self) -> None:
         """Send no more rows: the transaction that is open ends, and another relay may work at once."""
+        self._is_closed = True
         task, self._task = self._task, None
         if self._waker is not None:
             forget(self._waker)
@@ -147,7 +158,7 @@ class Relay:
         """Return whether rows are sent: this relay works or stands by, met no error since, and brokers answer it."""
         if self._task is None:
             return Health(
-                is_ready=False, reason="the relay is not started" if not self._is_begun else "the relay is closed"
+                is_ready=False, reason="the relay is closed" if self._is_closed else "the relay is not started"
             )
         reason = self._why_not_sent()
         return Health(is_ready=not reason, reason=reason)
@@ -193,7 +204,7 @@ class Relay:
 
     async def _run(self) -> None:
         try:
-            while True:
+            while not self._is_closed:  # a driver may have lost the cancellation of `close` beside an error
                 await self._once()
         finally:
             await self._kafka.close()
@@ -212,10 +223,7 @@ class Relay:
 
     async def _failed(self, error: Exception) -> None:
         self._retries += 1
-        cause = (
-            error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-        )  # without the statement
-        text = str(cause) or type(cause).__name__
+        text = _words(error)
         if text == self._trouble:
             pass
         elif isinstance(error, OutboxError):
@@ -261,9 +269,7 @@ class Relay:
             raise
         finally:
             self._epoch = None
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await _ended(tasks)
             await self._kafka.close()
             await self._store.close()
             with suppress(Exception):  # the lease ends by itself
@@ -319,6 +325,15 @@ class Relay:
         self._rows_sent += rows
         self._batches_sent += 1
         self._failures, self._trouble = 0, ""
+
+
+async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a driver that meets an error may lose a cancellation."""
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
 
 
 def _words(error: Exception) -> str:

@@ -105,6 +105,8 @@ class Spool:
     """Records in a SQLite file, on disk when `enqueue` returns, and sent once when the brokers are there.
 
     ```python
+    from aioproducer.outbox import Spool
+
     async with Spool("spool.db", "localhost:9092") as spool:
         await spool.enqueue("events", b"...", key=b"device-7")
     ```

@@ -1,7 +1,7 @@
 """`aioproducer load --exactly-once` that fails: it says that nothing is visible only if that is known."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +18,7 @@ from aioproducer.cli.load.settings import LoadSettings
 from aioproducer.cli.process import tell
 from aioproducer.errors import ProducerFencedError
 from aioproducer.spark import _options
-from aioproducer.spark._commit import LostTransactionsError, SinkCommit
+from aioproducer.spark._commit import LostTransactionsError, SinkCommit, WrittenTask
 from aioproducer.spark._coordinators import SinkCluster
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
@@ -114,13 +114,13 @@ def test_decision_whose_answers_are_lost_is_found(
     monkeypatch.setattr(_options, "COMMIT_TIMEOUT_MS", 400)
     coordinator = Where(api=ApiKey.END_TXN, client_id="aioproducer-spark")
     fault = cluster.faults.drop_connection(coordinator, after_append=True, times=None)
-    real = SinkCluster.fence
+    real = SinkCommit.abort
 
-    async def fence(sink: SinkCluster, coordinator: PreparedTransaction) -> None:
+    async def abort(commit: SinkCommit, tasks: Sequence[WrittenTask]) -> None:
         cluster.faults.remove(fault)  # the network works again when the load aborts
-        await real(sink, coordinator)
+        await real(commit, tasks)
 
-    monkeypatch.setattr(SinkCluster, "fence", fence)
+    monkeypatch.setattr(SinkCommit, "abort", abort)
     code, line, visible = load.run()
     assert (code, visible, load.outcome) == (4, ROWS, "decided, unfinished")
     assert "no answer says whether the batch is decided: no answer in 0.4 s" in line
@@ -205,18 +205,11 @@ def test_second_signal_is_told(load: Load, monkeypatch: pytest.MonkeyPatch) -> N
     assert "interrupted twice. It is not known whether [run monday] is visible" in line
 
 
-def test_superseded_run_is_asked_about(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its refused decision may be the repetition of one that was written."""
-    refused = ProducerFencedError("fenced")
-    fail_at(monkeypatch, ("write_decision", 1), refused)
-    code, line, visible = load.run()
-    assert (code, visible) == (1, 0)
-    assert "another driver works under this sinkId" in line
-    assert line.endswith("Nothing of this run is visible")
-
-    monkeypatch.undo()
-    fail_at(monkeypatch, ("write_decision", 1), refused, is_done=True)
-    assert load.run("tuesday")[::2] == (0, ROWS)
+@pytest.mark.parametrize("is_done", [False, True])
+def test_refused_decision_is_looked_for(load: Load, monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
+    """It may be the repetition of one that was written; and if no other driver decides or writes, this one goes on."""
+    fail_at(monkeypatch, ("write_decision", 1), ProducerFencedError("fenced"), is_done=is_done)
+    assert load.run()[::2] == (0, ROWS)
 
 
 def test_run_that_another_has_followed_is_not_known(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,22 @@ async def test_lifespan_of_the_user_runs_inside(cluster: FakeCluster) -> None:
     assert producer.explain().state == "closed"
 
 
+async def test_double_of_a_producer_is_told_whether_to_wait() -> None:
+    seen: list[Mapping[str, bool]] = []
+
+    class Double:
+        """With the signature that a mock has."""
+
+        async def start(self, **options: bool) -> None:
+            seen.append(options)
+
+        async def __aexit__(self, *_: object) -> None:
+            """Nothing is open."""
+
+    async with lifespan(Double(), wait=False)(None):
+        assert seen == [{"wait": False}]
+
+
 async def test_error_of_the_users_lifespan_closes_the_producer(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap_servers)
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 USER = "postgres"
@@ -81,15 +82,36 @@ class Postgres:
             asked = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
             if subprocess.run(asked, check=False).returncode == 0:
                 return
+            if self._process is None or self._process.poll() is not None:
+                raise ChildProcessError("PostgreSQL ended at its start")
             time.sleep(0.05)
         raise TimeoutError("PostgreSQL does not answer")
+
+    @staticmethod
+    def _backends(server: int) -> list[int]:
+        return [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text("ascii").split()]
+
+    @staticmethod
+    def _runs(pid: int) -> bool:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return state != "Z"  # the server, its parent, is gone: who reaps it may take its time
 
     def kill(self) -> None:
         """Kill the server at once, with all its backends."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.send_signal(signal.SIGSTOP)  # from here on it starts no backend
+            backends = self._backends(self._process.pid)
+            self._process.kill()
+            for backend in backends:  # each is the leader of a process group of its own
+                with suppress(ProcessLookupError):
+                    os.kill(backend, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            while any(self._runs(backend) for backend in backends):
+                time.sleep(0.01)  # a server does not start while a backend holds the shared memory
             (Path(self._data) / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:

@@ -84,7 +84,7 @@ async def test_parked_rows_are_sent_or_deleted_when_told_so(
 ) -> None:
     operations = Operations(outbox, engine)
     await write(engine, outbox, *(ProducerRecord(name, b"v") for name in ("one", "two", "orders")))
-    async with relaying(outbox, engine, kafka, on_refused="park", max_block_ms=200) as relay:
+    async with relaying(outbox, engine, kafka, on_refused="park", max_block_ms=500, retry_backoff_max_ms=100) as relay:
         await until(lambda: len(sent(kafka)) == 1)
         parked = await operations.parked()
         assert [(row.id, row.topic, row.key) for row in parked] == [(1, "one", "-"), (2, "two", "-")]

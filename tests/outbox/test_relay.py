@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from sqlalchemy import text
@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 
 from aioproducer import ConfigurationError, ProducerRecord
 from aioproducer.outbox import Outbox, Relay
+from aioproducer.outbox._store import SqlStore
 from aioproducer.testing import FakeCluster
 
 
@@ -242,3 +243,46 @@ def test_metrics_show_the_relay_before_its_start(outbox: Outbox) -> None:
 def test_bad_option_of_a_relay_is_refused(options: dict[str, object], text: str, outbox: Outbox) -> None:
     with pytest.raises(ConfigurationError, match=text):
         outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092", **options)  # type: ignore[arg-type]
+
+
+async def test_lost_cancellation_does_not_keep_the_relay(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asyncpg's does where it meets the error of a lost connection."""
+
+    async def listen(_store: SqlStore, _wake: object) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(SqlStore, "listen", listen)
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: relay.statistics().is_working)
+        async with engine.begin() as connection:
+            await connection.run_sync(outbox.metadata.drop_all)
+        await until(lambda: not relay.health().is_ready)
+        await outbox.create(engine)
+        await write(engine, outbox, ProducerRecord("orders", b"v"))
+        await until(lambda: relay.statistics().rows_sent == 1)
+
+    assert sent(kafka) == [b"v"]
+
+
+async def test_lost_cancellation_does_not_keep_close(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def open_(_store: SqlStore) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise ConnectionError("lost") from error
+
+    monkeypatch.setattr(SqlStore, "open", open_)
+    relay = await outbox.relay(engine, kafka.bootstrap_servers).start()
+    await asked.wait()
+
+    async with asyncio.timeout(60):
+        await relay.close()
+    assert relay.health().reason == "the relay is closed"

@@ -10,10 +10,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from aioproducer import Producer, ProducerRecord
-from aioproducer.integrations.asgi import inspector, readiness
+from aioproducer.integrations.asgi import inspector, lifespan, readiness
 from aioproducer.integrations.opentelemetry import observe_relays
 from aioproducer.integrations.prometheus import ProducerCollector
-from aioproducer.outbox import Outbox
+from aioproducer.outbox import Outbox, OutboxError
 from aioproducer.testing import FakeCluster
 from tests.fakes.asgi_server import client_of
 from tests.outbox.test_relay import relaying, until, write
@@ -44,6 +44,19 @@ async def test_relay_is_ready_until_its_table_is_gone(engine: AsyncEngine, outbo
     assert (bad.status_code, row["state"]) == (503, "sends nothing")
     assert "kafka_outbox" in row["reason"]
     assert closed.json()["producers"][0]["reason"] == "the relay is closed"
+
+
+async def test_application_starts_and_closes_a_relay(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    await write(engine, outbox, ProducerRecord("orders", b"v"))
+    producer, relay = Producer(kafka.bootstrap_servers), outbox.relay(engine, kafka.bootstrap_servers)
+
+    async with lifespan(relay, producer, wait=False)(None):
+        await until(lambda: relay.statistics().rows_sent == 1)
+
+    assert relay.health().reason == "the relay is closed"
+    assert producer.explain().state == "closed"
+    with pytest.raises(OutboxError, match="is closed: make another one"):
+        await relay.start()
 
 
 async def test_inspector_shows_relays_beside_each_other(

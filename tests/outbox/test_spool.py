@@ -175,6 +175,7 @@ async def test_full_spool_waits_until_there_is_room(path: Path, kafka: FakeClust
 
 def make_older(path: Path, seconds: int) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("BEGIN IMMEDIATE")  # waits for a relay that writes, where an UPDATE alone may fail at once
         change = "created_at = strftime('%Y-%m-%d %H:%M:%f', created_at, ?)"
         connection.execute(f"UPDATE kafka_outbox SET {change} WHERE id = 1", (f"-{seconds} seconds",))
 
@@ -183,7 +184,7 @@ async def test_spool_refuses_when_its_oldest_record_is_too_old(path: Path) -> No
     async with Spool(path, NOWHERE, when_full="refuse", max_age_s=3_600) as spool:
         await spool.enqueue("orders", b"0")
         await spool.enqueue("orders", b"1")
-        make_older(path, 3_700)
+        await asyncio.to_thread(make_older, path, 3_700)  # the relay's transactions end on this loop
         with pytest.raises(
             SpoolFullError, match=r"its oldest record has waited for 3,70\d.\d s, longer than max_age_s"
         ):
@@ -259,8 +260,8 @@ async def test_start_on_a_full_disk_is_told(small_disk: Path) -> None:
 async def test_file_that_another_process_locks_is_told(path: Path) -> None:
     async with Spool(path, NOWHERE, lock_timeout_s=0.05) as spool:
         await spool.enqueue("orders", b"0")
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+            await asyncio.to_thread(other.execute, "BEGIN IMMEDIATE")  # the relay's transactions end on this loop
             with pytest.raises(SpoolError, match="another process locks the file") as caught:
                 await spool.enqueue("orders", b"1")
             other.execute("ROLLBACK")

@@ -28,11 +28,15 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, rea
 
 WRONG_MODES = {"overwrite": 'mode("overwrite"): a topic cannot be overwritten'}
 WRONG_TOPICS = {
-    "topic that does not exist": ({"topic": "nowhere"}, "topic 'nowhere' does not exist", "topic create nowhere`"),
+    "topic that does not exist": (
+        {"topic": "nowhere"},
+        "topic 'nowhere' does not exist",
+        "topic create nowhere --partitions N`",
+    ),
     "topic of a decision that does not exist": (
         {"topic": "a", "exactlyOnce": "true", "sinkId": "s", "decisionTopic": "nowhere"},
         "decisionTopic 'nowhere' does not exist",
-        "topic create nowhere`",
+        "topic create nowhere --partitions N`",
     ),
     "illegal topic": ({"topic": "a b", "createTopic": "1:1"}, "createTopic: topic 'a b'", "INVALID_TOPIC"),
     "more replicas than brokers": (

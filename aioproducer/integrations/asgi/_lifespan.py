@@ -1,23 +1,21 @@
-"""`lifespan`: producers that start and close with a web application."""
+"""`lifespan`: producers, relays and spools that start and close with a web application."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 AppT = TypeVar("AppT")
 StateT = TypeVar("StateT")
 
 
-class Starts(Protocol):
-    """A `Producer`, or what stands for one in tests."""
-
-    async def start(self, *, wait: bool = True) -> object:
-        """Start."""
-        ...
-
+class Closes(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -25,18 +23,38 @@ class Starts(Protocol):
         ...
 
 
-@overload
-def lifespan(*producers: Starts, wait: bool = True) -> Callable[[object], AbstractAsyncContextManager[None]]: ...
+class Starts(Closes, Protocol):
+    """A `Producer`, or what stands for one in tests."""
+
+    async def start(self, *, wait: bool = True) -> object:
+        """Start."""
+        ...
+
+
+class StartsAtOnce(Closes, Protocol):
+    """A `Relay` or a `Spool`: its start waits for no broker."""
+
+    async def start(self) -> object:
+        """Start."""
+        ...
 
 
 @overload
 def lifespan(
-    *producers: Starts, wait: bool = True, then: Callable[[AppT], AbstractAsyncContextManager[StateT]]
+    *producers: Starts | StartsAtOnce, wait: bool = True
+) -> Callable[[object], AbstractAsyncContextManager[None]]: ...
+
+
+@overload
+def lifespan(
+    *producers: Starts | StartsAtOnce, wait: bool = True, then: Callable[[AppT], AbstractAsyncContextManager[StateT]]
 ) -> Callable[[AppT], AbstractAsyncContextManager[StateT]]: ...
 
 
 def lifespan(
-    *producers: Starts, wait: bool = True, then: Callable[[AppT], AbstractAsyncContextManager[object]] | None = None
+    *producers: Starts | StartsAtOnce,
+    wait: bool = True,
+    then: Callable[[AppT], AbstractAsyncContextManager[object]] | None = None,
 ) -> Callable[[AppT], AbstractAsyncContextManager[object]]:
     """Return a lifespan for FastAPI, Starlette and Litestar that starts producers, and delivers and closes at the end.
 
@@ -45,14 +63,15 @@ def lifespan(
     its supervisor grants.
 
     Args:
-        *producers: each is a `Producer` that is not started; started in this order, closed in the other.
+        *producers: each is a `Producer`, a `Relay` or a `Spool` that is not started; started in this order, closed in
+            the other.
         wait: for the first answer of a broker, at most `max_block_ms`; False lets the application begin without one,
-            and leaves it to `readiness` to say so.
+            and leaves it to `readiness` to say so. Relays and spools never wait for one.
         then: a lifespan of your own, which runs inside: its producers are started, and closed after it. What it yields
             is the application's state.
 
     Raises:
-        TypeError: not a `Producer`, or `then` cannot be called; names it.
+        TypeError: not one of these, or `then` cannot be called; names it.
     """
     _check(producers, wait, then)
 
@@ -60,11 +79,16 @@ def lifespan(
     async def run(app: AppT) -> AsyncIterator[object]:
         async with AsyncExitStack() as stack:
             for producer in producers:
-                await producer.start(wait=wait)
+                await (producer.start(wait=wait) if _can_wait(producer) else producer.start())
                 stack.push_async_exit(producer.__aexit__)
             yield None if then is None else await stack.enter_async_context(then(app))
 
     return run
+
+
+def _can_wait(producer: Starts | StartsAtOnce) -> TypeIs[Starts]:
+    parameters = inspect.signature(producer.start).parameters.values()
+    return any(each.name == "wait" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 def _check(producers: tuple[object, ...], wait: object, then: object) -> None:
