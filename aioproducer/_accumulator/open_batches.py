@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool

@@ -180,10 +180,6 @@ class RecordAccumulator:
 
     # Draining
 
-    def note_waiting(self, node: Node, now: float) -> None:
-        """Note that a node has ready partitions and takes no request now."""
-        self.nodes.note_waiting(node, now)
-
     def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[Batch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 

@@ -197,7 +197,7 @@ class Sender:
                 self._send(request, connection, now)
             if not node.ready or not self._left:
                 return
-        self._accumulator.note_waiting(node, now)
+        self._accumulator.nodes.note_waiting(node, now)
         node.connection.connect()
 
     def _send(self, request: ProduceRequest, connection: BrokerConnection, now: float) -> None:
@@ -251,8 +251,8 @@ class Sender:
 
     def _seal(self, now: float) -> None:
         self._compressor.seal(self._accumulator.take_unsealed())
-        self._left = self._left or 1
-        self._send_to_all(now)
+        if self._left:  # else the next turn sends them: it has been asked for
+            self._send_to_all(now)
 
     # Answers
 

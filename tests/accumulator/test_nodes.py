@@ -134,7 +134,7 @@ def core_with_timeout(leaders: tuple[int, ...] = (1, 2, 3), timeout_s: float = 1
 
 def wait(core: CoreParts, node_id: int, seconds: float) -> None:
     """Let a node take nothing for a while."""
-    core.accumulator.note_waiting(core.node(node_id), core.now)
+    core.accumulator.nodes.note_waiting(core.node(node_id), core.now)
     core.now += seconds
     core.timers.fire(core.now)
 
@@ -178,7 +178,7 @@ def test_all_nodes_are_candidates_when_none_takes_batches() -> None:
     core = core_with_timeout((1, 2, -1))
     for partition, node_id in enumerate((1, 2)):
         core.send(partition=partition)
-        core.accumulator.note_waiting(core.node(node_id), core.now)
+        core.accumulator.nodes.note_waiting(core.node(node_id), core.now)
     wait(core, 1, 1.0)
 
     assert set(chosen(core.accumulator.partitions)) == {0, 1}
