@@ -86,7 +86,8 @@ class LingerChecker:
         def looked(partition: Partition, now: float) -> None:
             company = self._company(partition, now)
             look(partition, now)
-            if not all(each.is_ready for each in company):
+            soon = self._open_batches._to_make_ready  # noqa: SLF001  # as above
+            if not all(each.is_ready or each in soon for each in company):
                 self._violated("LINGER", f"one of {company} stays, although the linger in {partition!r} was over")
 
         return looked

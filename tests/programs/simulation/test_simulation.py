@@ -5,6 +5,8 @@ The many are run by `python -m tests.programs.simulation`.
 
 import pytest
 
+from aioproducer._accumulator import open_batches
+from aioproducer._sender import sender
 from tests.programs.simulation.campaign import Campaign, Failure, run_campaign, run_plan
 from tests.programs.simulation.families import FAMILIES
 from tests.programs.simulation.plan import Plan, draw_plan
@@ -18,6 +20,17 @@ def test_no_invariant_is_broken(family: str, seed: int) -> None:
 
     found = [str(violation) for violation in result.violations]
     assert found == [], Failure(family=family, seed=seed, violations=found).command
+
+
+@pytest.mark.parametrize("seed", [7_001, 7_006])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_invariant_is_broken_in_the_shortest_steps(family: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plans have too few partitions to reach the bounds of a step as they are."""
+    monkeypatch.setattr(open_batches, "MOST_PER_STEP", 2)
+    monkeypatch.setattr(sender, "MOST_PER_STEP", 2)
+    monkeypatch.setattr(sender, "MANY_BATCHES", 1)
+
+    test_no_invariant_is_broken(family, seed)
 
 
 @pytest.mark.slow
