@@ -156,6 +156,22 @@ def test_batch_opened_while_others_are_closed_stays_open() -> None:
     assert core.partition(MANY - 1).open_batch is not None
 
 
+def test_batch_opened_while_others_become_ready_lingers_as_long() -> None:
+    core = CoreParts(leaders=(1,) * MANY, memory=1 << 30, batch_size=1024, linger_s=1.0)
+    for number in range(MANY):
+        core.send(b"v", partition=number)
+    core.now += 1.0
+    core.timers.fire(core.now, at_most=1)
+    core.open_batches.close(core.partition(MANY - 1))
+    core.send(b"w", partition=MANY - 1)
+    while core.open_batches.has_more:
+        core.open_batches.go_on()
+    opened = core.partition(MANY - 1).open_batch
+
+    assert opened is not None
+    assert not opened.is_ready
+
+
 def test_callers_pause_after_they_opened_many_batches() -> None:
     """A loop of `enqueue` over many partitions would otherwise be one step."""
     core = CoreParts(leaders=(1,) * MANY, memory=1 << 30, batch_size=1024, linger_s=1000.0)
