@@ -402,11 +402,15 @@ def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, inter
 
 
 def environment_of_spark(session: nox.Session, version: str = "") -> Path:
-    """Update the environment of the tests of Spark, with the newest one or a version, and return its folder."""
+    """Update the environment of the tests of Spark, with the newest one or a version, and return its folder.
+
+    It uses the native modules of the environment of the tests, which has the same interpreter.
+    """
+    environment_of_tests(session)
     home = ROOT / ".nox" / (f"spark-{version}" if version else "spark")
     if not home.exists():
         session.run_install(sys.executable, "-m", "virtualenv", "-q", str(home), external=True)
-    install(session, home, extras="cli,spark", group="spark")
+    install(session, home, extras="cli,spark", group="spark", env={"AIOPRODUCER_AS_BUILT": "1"})
     if version:
         python = str(home / "bin" / "python")
         session.run_install(python, "-m", "pip", "install", "-q", f"pyspark=={version}", external=True, env=PIP)

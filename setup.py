@@ -3,7 +3,8 @@
 Every `.pyx` file in that folder becomes one extension module, so adding one needs no change here.
 With `AIOPRODUCER_CHECKED=1` the modules are built with bounds checking, with `AIOPRODUCER_SANITIZED=1` for
 AddressSanitizer and UndefinedBehaviorSanitizer (`python -m tests.programs.sanitizers`), each into a build folder of its
-own. `AIOPRODUCER_OPTIMISE=-O1` compiles in half the time, for tests of what does not depend on it.
+own. `AIOPRODUCER_OPTIMISE=-O1` compiles in half the time, for tests of what does not depend on it. An editable
+installation with `AIOPRODUCER_AS_BUILT=1` compiles nothing: the modules that stand in the tree are used.
 """
 
 import os
@@ -13,6 +14,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 CHECKED = os.environ.get("AIOPRODUCER_CHECKED", "") not in {"", "0"}
+AS_BUILT = os.environ.get("AIOPRODUCER_AS_BUILT", "") not in {"", "0"}
 SANITIZED = os.environ.get("AIOPRODUCER_SANITIZED", "") not in {"", "0"}
 BUILD = Path("build") / ("sanitized" if SANITIZED else "checked" if CHECKED else "release")
 OPTIMISE = [os.environ.get("AIOPRODUCER_OPTIMISE", "/O2" if os.name == "nt" else "-O3")]
@@ -37,7 +39,9 @@ def native_modules() -> list[Extension]:
 
 
 setup(
-    ext_modules=cythonize(
+    ext_modules=[]
+    if AS_BUILT
+    else cythonize(
         native_modules(),
         build_dir=str(BUILD / "c"),
         language_level=3,

@@ -26,14 +26,22 @@ from tests.kafka_releases import (
     real_cluster,
     version_of_release,
 )
-from tests.shares_of_workers import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+from tests.nightly import choose, leave_out_nightly, pytest_addoption
+from tests.shares_of_workers import (
+    longest_first,
+    pytest_fixture_setup,
+    pytest_runtest_protocol,
+    pytest_xdist_make_scheduler,
+)
 
 if TYPE_CHECKING:
     from aioproducer import Producer
     from aioproducer.testing import FakeCluster
 
 __all__ = [  # pytest finds them here
-    "pytest_collection_modifyitems",
+    "pytest_addoption",
+    "pytest_fixture_setup",
+    "pytest_runtest_protocol",
     "pytest_runtest_teardown",
     "pytest_warning_recorded",
     "pytest_xdist_make_scheduler",
@@ -57,20 +65,30 @@ def missing_for_real_kafka() -> str:
     return ""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C reach the programs under test, also where a shell started us in the background.
 
     Such a shell has us ignore it, and programs inherit what is ignored.
     """
+    choose(config)
+    gc.disable()  # until all is collected: a fifth of that time is spent in search of garbage that is not there
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     canaries.install()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the nightly run has on top; in the processes of xdist, begin with what takes long."""
+    leave_out_nightly(config, items)
+    if hasattr(config, "workerinput"):
+        longest_first(items)
 
 
 def pytest_collection_finish() -> None:
     """Spare each collection of garbage ten thousand tests: they and what they import are there until the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -116,9 +134,9 @@ def kafka_440_tv0(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
     yield from running_kafka("4.4.0-tv0", kafka_thread)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def three_kafka_nodes(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
-    """Three real Kafka 4.4.0 nodes of the test module's own, to kill, pause and restart; mark the test `kafka`."""
+    """Three real Kafka 4.4.0 nodes to kill and pause; leave them running, and mark the test `kafka`."""
     yield from running_kafka("4.4.0", kafka_thread, nodes=3)
 
 

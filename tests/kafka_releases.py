@@ -1,6 +1,6 @@
 """The releases that contract tests run on, real and as profiles of the model: one broker line each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -47,9 +47,30 @@ def fixture_of_release(release: str) -> str:
     return "kafka_" + release.replace(".", "").replace("-", "_")
 
 
-def fake_and_real(releases: Iterable[str] = RELEASES) -> list[object]:
-    """Parameters of `broker_of_release`: the embedded cluster as each of the releases, and real Kafka."""
+def fake_and_real(releases: Iterable[str] = RELEASES, *, nightly: Collection[str] = ()) -> list[object]:
+    """Parameters of `broker_of_release`: the embedded cluster as each of the releases, and real Kafka.
+
+    Args:
+        releases: of both kinds.
+        nightly: those of real Kafka that are left to the nightly run.
+    """
     named = list(releases)
     fake = [pytest.param((FAKE, release), id=f"{FAKE}-{release}") for release in named]
-    real = [pytest.param((REAL, release), id=f"{REAL}-{release}", marks=pytest.mark.kafka) for release in named]
-    return [*fake, *real]
+    return [
+        *fake,
+        *(
+            pytest.param(
+                (REAL, release), id=f"{REAL}-{release}", marks=[pytest.mark.kafka, *marks_of(release, nightly)]
+            )
+            for release in named
+        ),
+    ]
+
+
+def marks_of(release: str, nightly: Collection[str]) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.nightly] if release in nightly else []
+
+
+def releases_of_each_run(*usual: str, among: Iterable[str] = RELEASES) -> list[object]:
+    """All releases as parameters, of which those not named are left to the nightly run."""
+    return [pytest.param(release, marks=() if release in usual else pytest.mark.nightly) for release in among]

@@ -1,30 +1,44 @@
 """Decides which tests run in the same process where several share the suite: those of one real broker, or of one file.
 
-A real broker of the whole run costs each process that uses it two seconds of CPU, and 3 % of a core until the end; with
-nine such brokers and four processes that was a fifth of the run. The longest shares go first, so that all end together.
+A real broker costs each process that uses it three seconds of CPU, and 3 % of a core for as long as it runs. So tests
+of the same broker are one share, and its brokers end with it. The longest shares go first, so that all end together.
 """
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.kafka_releases import RELEASES
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
-_RELEASE = re.compile(r"[\[-](3\.9\.1|4\.3\.1-tv0|4\.3\.1)[\]-]")
+_RELEASE = re.compile(rf"[\[-]({'|'.join(map(re.escape, sorted(RELEASES, reverse=True)))})[\]-]")
+_UNNAMED = {"tests/real_broker/test_log_files.py": "4.4.0", "tests/testing/kafka/test_cache.py": "4.4.0"}
+"""Files whose tests use the broker of a release that their names do not say."""
+_WHOLE = {"tests/secured/test_kerberos.py"}
+"""Files with brokers of their own, whose tests stay together."""
+_THREE_NODES = {"tests/real_broker/test_leader_dies.py", "tests/testing/kafka/test_real_kafka.py"}
 _SECONDS = {"kafka": 2.5, "slow": 1.0}
 """A test's time, on average, by its marker; 0.02 without one. A marker may say it: `slow(seconds=60)`."""
+_BROKER = re.compile(r"(kafka|secured|sessions|kerberos)_\d|three_kafka_nodes|proxied_kafka")
+"""Fixtures that are a running broker of the whole session."""
+
+_running: list[tuple[pytest.FixtureDef[object], pytest.FixtureRequest]] = []
 
 
 def share_of(nodeid: str) -> str:
-    """Return the name of a test's share: its file, or the real broker that it uses."""
+    """Return the name of a test's share: its file, or the real brokers that it uses."""
     path, _, name = nodeid.partition("::")
-    release = _RELEASE.search(name)
+    if path in _THREE_NODES:
+        return "three nodes"
+    release = None if path in _WHOLE else _RELEASE.search(name)
     if release is None or "fake" in name:
-        return path
+        return f"real {_UNNAMED[path]}" if path in _UNNAMED else path
     return f"{'secured' if path.startswith('tests/secured/') else 'real'} {release[1]}"
 
 
@@ -42,10 +56,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> LoadS
     return ByShare(config, log)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest shares first, in the processes of xdist."""
-    if not hasattr(config, "workerinput"):
-        return
+def longest_first(items: list[pytest.Item]) -> None:
+    """Put the longest shares first."""
     seconds: Counter[str] = Counter()
     for item in items:
         marks = [mark for name in _SECONDS if (mark := item.get_closest_marker(name)) is not None]
@@ -53,3 +65,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (mark.kwargs.get("seconds", _SECONDS[mark.name]) for mark in marks), default=0.02
         )
     items.sort(key=lambda item: (-seconds[share_of(item.nodeid)], share_of(item.nodeid)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_fixture_setup(fixturedef: "pytest.FixtureDef[object]", request: "pytest.FixtureRequest") -> None:
+    """Note a broker of the whole session that is about to start."""
+    if fixturedef.scope == "session" and _BROKER.match(fixturedef.argname):
+        _running.append((fixturedef, request))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End the brokers of a share behind its last test, in the processes of xdist."""
+    try:
+        return (yield)
+    finally:
+        is_last = nextitem is not None and share_of(nextitem.nodeid) != share_of(item.nodeid)
+        while is_last and hasattr(item.config, "workerinput") and _running:
+            fixture, request = _running.pop()
+            fixture.finish(request)

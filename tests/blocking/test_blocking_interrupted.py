@@ -106,7 +106,7 @@ VERBS: Mapping[str, Callable[[BlockingProducer], object]] = MappingProxyType(
 )
 
 
-@pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_all_goes_on_after_an_interrupted_call(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, *, verb: str, stride: int
@@ -122,7 +122,7 @@ def test_all_goes_on_after_an_interrupted_call(
     within_patience(threads, producer.close)
 
 
-@pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 def test_interrupted_start_leaves_no_thread(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
 ) -> None:
@@ -139,7 +139,7 @@ def test_interrupted_start_leaves_no_thread(
     assert_no_thread_is_left()
 
 
-@pytest.mark.parametrize("stride", [FEW, pytest.param(11, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [FEW, pytest.param(11, marks=pytest.mark.nightly)])
 def test_interrupted_first_use_leaves_it_to_the_next_call(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
 ) -> None:
@@ -158,7 +158,7 @@ def test_interrupted_first_use_leaves_it_to_the_next_call(
     assert_no_thread_is_left()
 
 
-@pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 def test_interrupted_close_may_be_called_again(
     cluster: ClusterElsewhere, threads: ThreadPoolExecutor, stride: int
 ) -> None:
@@ -241,7 +241,7 @@ def test_ctrl_c_ends_the_wait(cluster: ClusterElsewhere) -> None:
     assert cluster.values().count(b"accepted") == 1
 
 
-@pytest.mark.parametrize("stride", [97, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [97, pytest.param(MANY, marks=pytest.mark.nightly)])
 def test_next_block_has_its_turn_after_an_interrupted_one(stride: int) -> None:
     """Regression: a begin on another thread waited for a transaction without an owner."""
 

@@ -1,12 +1,15 @@
 """Runs the `aioproducer` command: as a process beside brokers on the test's event loop, or in this process."""
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -15,8 +18,11 @@ from typer.testing import CliRunner
 from aioproducer.cli.main import command_line
 from aioproducer.testing import FakeCluster
 from tests.canaries import WATCH
+from tests.cli.forked_command import PRELOADED, Call, run_command
 
 TIMEOUT_S = 60
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(PRELOADED)
 PROGRAM = [sys.executable, "-c", "from aioproducer.cli.main import app; app()"]
 
 
@@ -75,8 +81,29 @@ async def ended(process: asyncio.subprocess.Process, stdin: bytes | None = None)
 async def run(
     *arguments: str, stdin: bytes = b"", redirection: str = "", environment: Mapping[str, str] = MappingProxyType({})
 ) -> Ended:
+    """Run the command to its end; in a fork if nothing depends on how its interpreter begins."""
+    if not redirection and not environment:
+        return await asyncio.to_thread(run_in_a_fork, arguments, stdin)
     async with started(*arguments, redirection=redirection, environment=environment) as process:
         return await ended(process, stdin)
+
+
+def run_in_a_fork(arguments: Sequence[str], stdin: bytes) -> Ended:
+    with TemporaryDirectory() as folder:
+        return end_of(Call(arguments, {**os.environ, "NO_COLOR": "1"}, Path.cwd(), Path(folder)), stdin)
+
+
+def end_of(call: Call, stdin: bytes) -> Ended:
+    for name, text in (("in", stdin), ("out", b""), ("err", b"")):
+        (call.streams / name).write_bytes(text)
+    process = FORKS.Process(target=run_command, args=(call,))
+    process.start()
+    process.join(TIMEOUT_S)
+    process.kill()
+    process.join()
+    assert process.exitcode is not None
+    output, errors = ((call.streams / name).read_text("utf-8") for name in ("out", "err"))
+    return Ended.of(process.exitcode, output, errors)
 
 
 def refused(*arguments: str) -> Ended:

@@ -47,6 +47,14 @@ async def receiver_of_kind(kind: str, folder: Path) -> AsyncIterator[MetricsRece
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "broker_kind",
+    [
+        FAKE,
+        pytest.param("3.9.1", marks=[pytest.mark.kafka, pytest.mark.nightly]),
+        pytest.param("4.4.0", marks=pytest.mark.kafka),
+    ],
+)
 async def test_brokers_take_the_metrics_that_they_want(broker_kind: str, tmp_path: Path) -> None:
     """One test, so that each real broker starts once."""
     async with receiver_of_kind(broker_kind, tmp_path) as receiver:

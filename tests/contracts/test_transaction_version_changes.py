@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 UPGRADE, DOWNGRADE = 1, 2
 LOOK_S = 2.0
-on_both_ends = pytest.mark.parametrize("verb", ["commit_transaction", "abort_transaction"])
+on_both_ends = pytest.mark.parametrize(
+    "verb", ["commit_transaction", pytest.param("abort_transaction", marks=pytest.mark.nightly)]
+)
 
 
 class FeatureApi(IntEnum):

@@ -14,13 +14,17 @@ from tests.kafka_releases import RELEASES, fake_and_real
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.timing]
 
-ONE_FAKE_AND_REAL = [*fake_and_real(["4.4.0"])[:1], *fake_and_real()[len(RELEASES) :]]
+
+def one_fake_and_real(*nightly: str) -> list[object]:
+    return [*fake_and_real(["4.4.0"])[:1], *fake_and_real(nightly=nightly)[len(RELEASES) :]]
+
+
 MEMBERS = ("range dynamic", "range static", "roundrobin static", "sticky dynamic")
 """Assignors and kinds of membership: all on the embedded cluster, and on each real broker one."""
 
 PLACES = [
     pytest.param(*each.values, members, marks=each.marks, id=f"{each.id}-{members}")
-    for number, each in enumerate(ONE_FAKE_AND_REAL)
+    for number, each in enumerate(one_fake_and_real("4.4.0-tv0"))
     for members in (MEMBERS if number == 0 else MEMBERS[number : number + 1])
 ]
 TOTAL = 120
@@ -53,7 +57,7 @@ def topic_of(topic: str) -> str:
     return f"{topic[:80]}-{secrets.token_hex(4)}"
 
 
-@pytest.mark.parametrize("broker_of_release", ONE_FAKE_AND_REAL, indirect=True)
+@pytest.mark.parametrize("broker_of_release", one_fake_and_real("3.9.1", "4.4.0-tv0"), indirect=True)
 @pytest.mark.parametrize("phase", PHASES)
 async def test_worker_dies_and_starts_again(broker_of_release: tuple[str, str], topic: str, phase: str) -> None:
     """With the same id, the transaction of its first life is aborted at once, not after its time-out."""

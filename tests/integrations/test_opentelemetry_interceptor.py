@@ -441,7 +441,7 @@ def test_spans_exported_through_a_traced_producer_end(tracing: Tracing) -> None:
             def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
                 self.exported += len(spans)
                 for span in spans:
-                    producer.send("spans", span.to_json().encode())
+                    producer.send("orders", span.to_json().encode())
                 return SpanExportResult.SUCCESS
 
         exporter = ToKafka()
@@ -453,7 +453,9 @@ def test_spans_exported_through_a_traced_producer_end(tracing: Tracing) -> None:
             for _ in range(3):
                 processor.force_flush()
 
-    assert exporter.exported == 1
+        stored = cluster.values()
+
+    assert exporter.exported == len(stored) == 1
 
 
 class Injects(TextMapPropagator):

@@ -36,6 +36,7 @@ from aioproducer.testing.fake_cluster import wall_clock_ms
 from aioproducer.testing.tokens import unsecured_token
 from tests.fakes.tls_peer import silent_tls_server
 from tests.fakes.virtual_loop import ClusterLoop, MemoryTransport, in_virtual_time, now
+from tests.nightly import rounds
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -218,7 +219,7 @@ def left_behind(process: psutil.Process) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.slow
-async def test_thousand_failing_starts_leave_nothing(tmp_path: Path) -> None:
+async def test_hundreds_of_failing_starts_leave_nothing(tmp_path: Path) -> None:
     """No task, thread, socket, timer or file descriptor, of a memfd either."""
     issued = ROOT.issue("client")
     options = {
@@ -232,7 +233,7 @@ async def test_thousand_failing_starts_leave_nothing(tmp_path: Path) -> None:
             await failure_at_start(running.address, options)
         await asyncio.sleep(0.1)
         before = left_behind(process)
-        for _ in range(100):
+        for _ in range(rounds(20, nightly=100)):
             failures = await asyncio.gather(*(failure_at_start(running.address, options) for _ in range(10)))
             assert all(isinstance(each, TlsVerificationError) for each in failures)
         deadline = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=10)

@@ -1,4 +1,4 @@
-"""A thousand starts, good and failing, and very many failed sends: nothing is left of any of them."""
+"""Hundreds of starts, good and failing, and very many failed sends: nothing is left of any of them."""
 
 import asyncio
 import contextlib
@@ -16,6 +16,7 @@ import pytest
 from aioproducer import BufferFullError, KafkaError, MetadataTimeoutError, Producer
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.virtual_loop import in_virtual_time, virtual_loop
+from tests.nightly import rounds
 
 OURS = ("aioproducer", "tests.fakes.virtual_loop")
 THEIRS = "aioproducer.testing"  # the cluster keeps what it was sent
@@ -45,8 +46,8 @@ def _is_ours(thing: object) -> bool:
     return module.startswith(OURS) and not module.startswith(THEIRS)
 
 
-STARTS = 1_000
-FAILED_SENDS = int(os.environ.get("AIOPRODUCER_FAILED_SENDS", "60000"))
+STARTS = rounds(200, nightly=1_000)
+FAILED_SENDS = int(os.environ.get("AIOPRODUCER_FAILED_SENDS", rounds(15_000, nightly=60_000)))
 AT_A_TIME = 500
 MOST_BLOCKS_MORE = 200  # of the interpreter: caches of this and that
 FORBIDDEN = 29
@@ -55,7 +56,7 @@ pytestmark = pytest.mark.slow
 
 
 @in_virtual_time
-async def test_a_thousand_starts_and_closes_leave_nothing() -> None:
+async def test_hundreds_of_starts_and_closes_leave_nothing() -> None:
     async with FakeCluster(1, topics={"t": 1}) as cluster:
         await start_and_close(cluster, 5)
         before = count()
@@ -78,7 +79,7 @@ async def start_and_close(cluster: FakeCluster, times: int) -> None:
 
 
 @in_virtual_time
-async def test_a_thousand_failing_starts_leave_nothing() -> None:
+async def test_hundreds_of_failing_starts_leave_nothing() -> None:
     async with FakeCluster(1) as cluster:
         cluster.faults.stall(Where(api=ApiKey.METADATA))
         await fail_to_start(cluster, 5)

@@ -9,8 +9,9 @@ import pytest
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster, Kdc
+from tests.kafka_releases import releases_of_each_run
 from tests.secured.kerberos import LISTENERS, missing_kerberos
-from tests.secured.ways import SECURITY, SHORT_SESSIONS, WAYS, Place
+from tests.secured.ways import SECURITY, SHORT_SESSIONS, VERSIONS, WAYS, Place
 
 
 def running_secured(version: str, thread: ThreadPoolExecutor, security: ClusterSecurity) -> Iterator[KafkaCluster]:
@@ -44,14 +45,14 @@ def sessions_440(kafka_thread: ThreadPoolExecutor) -> Iterator[KafkaCluster]:
     yield from running_secured("4.4.0", kafka_thread, SHORT_SESSIONS)
 
 
-@pytest.fixture(params=["3.9.1", "4.4.0"])
+@pytest.fixture(params=releases_of_each_run("4.4.0", among=VERSIONS))
 def kafka_with_sessions(request: pytest.FixtureRequest) -> KafkaCluster:
-    """Each of the brokers with sessions of three seconds in turn; mark the test `kafka`."""
+    """A broker with sessions of three seconds, at night each of them in turn; mark the test `kafka`."""
     kafka: KafkaCluster = request.getfixturevalue(f"sessions_{request.param.replace('.', '')}")
     return kafka
 
 
-@pytest.fixture(params=["3.9.1", "4.4.0"])
+@pytest.fixture(params=VERSIONS)
 def secured_kafka(request: pytest.FixtureRequest) -> KafkaCluster:
     """Each of the secured real brokers in turn; mark the test `kafka`."""
     kafka: KafkaCluster = request.getfixturevalue(f"secured_{request.param.replace('.', '')}")
@@ -121,9 +122,9 @@ def kerberos_440(kafka_thread: ThreadPoolExecutor, realm: Kdc) -> Iterator[Kafka
     yield from running_secured("4.4.0", kafka_thread, security)
 
 
-@pytest.fixture(params=["3.9.1", "4.4.0"])
+@pytest.fixture(params=releases_of_each_run("4.4.0", among=VERSIONS))
 def kerberos_kafka(request: pytest.FixtureRequest, kdc: Kdc) -> KafkaCluster:
-    """Each of the brokers that take tickets in turn; mark the test `kafka`."""
+    """A broker that takes tickets, at night each of them in turn; mark the test `kafka`."""
     assert kdc is not None
     kafka: KafkaCluster = request.getfixturevalue(f"kerberos_{request.param.replace('.', '')}")
     return kafka

@@ -14,6 +14,7 @@ from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.testing import ApiKey, ClusterSecurity, FakeCluster, Where, unsecured_token
 from tests.fakes.virtual_loop import ClusterLoop
 from tests.lifecycle.test_nothing_is_left_behind import count
+from tests.nightly import rounds
 
 SECURITY = ClusterSecurity()
 MOST_TURNS = 400
@@ -139,9 +140,9 @@ async def refused_starts(way: str, number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WRONG)
-def test_hundreds_of_refused_starts_leave_nothing(way: str) -> None:
+def test_many_refused_starts_leave_nothing(way: str) -> None:
     with asyncio.Runner(loop_factory=ClusterLoop) as runner:
-        runner.run(refused_starts(way, 334))
+        runner.run(refused_starts(way, rounds(80, nightly=334)))
 
 
 # Stages that may hang, on real sockets and with real threads

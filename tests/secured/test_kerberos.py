@@ -36,11 +36,13 @@ from tests.secured.kerberos import (
     kerberos_producer,
 )
 from tests.secured.test_commands import names, steps_of
+from tests.secured.ways import VERSIONS
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
+@pytest.mark.parametrize("kerberos_kafka", VERSIONS, indirect=True)
 async def test_record_is_delivered_with_a_keytab(kerberos_kafka: KafkaCluster, listener: str) -> None:
     async with kerberos_producer(kerberos_options(kerberos_kafka, listener=listener)) as producer:
         result = await producer.send("kerberos", b"value")

@@ -24,11 +24,12 @@ from aioproducer.security import Token
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.tokens import unsecured_token
 from tests.secured.raw_client import RawClient, plain
-from tests.secured.ways import SECURITY, Options, deliver, producer_of
+from tests.secured.ways import SECURITY, VERSIONS, Options, deliver, producer_of
 
 pytestmark = pytest.mark.kafka
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+SHA_256_AT_NIGHT = pytest.param("SCRAM-SHA-256", marks=pytest.mark.nightly)
 
 
 class Tokens:
@@ -77,7 +78,8 @@ async def test_signed_token_is_accepted(secured_kafka: KafkaCluster) -> None:
     assert result.offset >= 0
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kafka_with_sessions", VERSIONS, indirect=True)
+@pytest.mark.parametrize("mechanism", ["PLAIN", SHA_256_AT_NIGHT, "SCRAM-SHA-512", "OAUTHBEARER"])
 async def test_sessions_are_renewed_on_the_same_connection(kafka_with_sessions: KafkaCluster, mechanism: str) -> None:
     async with Producer(**options_for(kafka_with_sessions, mechanism)) as producer:
         await producer.send("sasl", b"first")
@@ -113,7 +115,7 @@ def check(before: ProducerStatistics, after: ProducerStatistics, *, retries: int
     assert after.reauthentications >= 2
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", [pytest.param("PLAIN", marks=pytest.mark.nightly), "SCRAM-SHA-512"])
 async def test_many_records_in_flight(kafka_with_sessions: KafkaCluster, mechanism: str) -> None:
     topic = f"load-{mechanism}"
     async with producer_for(kafka_with_sessions, mechanism) as producer:

@@ -13,6 +13,9 @@ from aioproducer.testing.kafka import KafkaCluster
 Place: TypeAlias = FakeCluster | KafkaCluster
 Options: TypeAlias = dict[str, object]
 
+VERSIONS = ("3.9.1", "4.4.0")
+"""Of the real brokers."""
+
 SECURITY = ClusterSecurity()
 SHORT_SESSIONS = ClusterSecurity(
     users={"alice": "alice-secret", "bob": "bob-secret", "ligature": "\ufb01rst"}, session_lifetime_ms=3000

@@ -27,7 +27,9 @@ def wait_until_sending(run: subprocess.Popen[str]) -> list[psutil.Process]:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM, signal.SIGKILL]
+)
 def test_stopped_run_leaves_no_process(how: signal.Signals, tmp_path: Path) -> None:
     arguments = ["--cells=1", "--cell-seconds=60", "--faults=delay", "--rate=100", f"--folder={tmp_path / 'cells'}"]
     command = [sys.executable, "-m", "tests.programs.chaos", *arguments]

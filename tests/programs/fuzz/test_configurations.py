@@ -20,6 +20,7 @@ from aioproducer.serializers import BytesSerializer
 from aioproducer.testing import FakeCluster
 from tests.fakes.producing import background_tasks
 from tests.fakes.virtual_loop import ClusterLoop
+from tests.nightly import rounds
 from tests.produced import values
 
 WORKABLE: dict[str, tuple[int, int]] = {
@@ -128,7 +129,7 @@ RECORDS = 20
 LONG_S = 3_000_000.0  # virtual; longer than the longest delivery timeout
 MOST_TURNS = 500_000  # of the loop; twenty records and a start need some hundred
 PATIENCE_S = 10.0  # virtual; for what cannot work, which asks brokers again and again for as long as it is let
-LOTS = int(os.environ.get("AIOPRODUCER_FUZZ_CONFIGURATIONS", "2000"))
+LOTS = int(os.environ.get("AIOPRODUCER_FUZZ_CONFIGURATIONS", rounds(480, nightly=2_000)))
 
 Result = RecordMetadata | BaseException
 

@@ -64,8 +64,8 @@ itself; these are its own batches and the embedded broker's."""
 OF_TLS = {name for name in decoders() if name.startswith("TLS")}
 """Those whose cost is that of a handshake, whatever the bytes are."""
 NEWEST = {name.partition(" v")[0]: name for name in decoders()}
-FUZZED = [pytest.param(name, marks=() if name in NEWEST.values() else pytest.mark.slow) for name in decoders()]
-"""The newest of each, and in the whole suite all."""
+FUZZED = [pytest.param(name, marks=() if name in NEWEST.values() else pytest.mark.nightly) for name in decoders()]
+"""The newest of each, and at night all."""
 
 
 def test_every_decoder_of_answers_is_here() -> None:
@@ -114,7 +114,7 @@ def test_every_cut_is_refused_or_read(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in decoders() if name not in UNPACKING | OF_TLS])
+@pytest.mark.parametrize("name", [each for each in FUZZED if each.values[0] not in UNPACKING | OF_TLS])
 @settings(max_examples=10)
 @given(steps=STEPS, more=st.integers(0, 2000))
 def test_cost_is_bounded_by_the_bytes(name: str, steps: list[Step], more: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.kafka.server_properties import free_ports
-from tests.kafka_releases import PROPERTIES, RELEASES, version_of_release
+from tests.kafka_releases import PROPERTIES, RELEASES, releases_of_each_run, version_of_release
 
 
 class Proxied(NamedTuple):
@@ -20,7 +20,7 @@ class Proxied(NamedTuple):
     release: str
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="session", params=releases_of_each_run("3.9.1", "4.4.0"))
 def proxied_kafka(request: pytest.FixtureRequest, kafka_thread: ThreadPoolExecutor) -> Iterator[Proxied]:
     (port,) = free_ports(1)
     kafka = KafkaCluster(

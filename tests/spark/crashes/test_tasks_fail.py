@@ -62,7 +62,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]
         yield running
 
 
-@GATE
 def test_executor_killed(make_case: MakeCase, kafka: KafkaCluster, spark: StandaloneSpark) -> None:
     """While it writes; and after its task has ended, when the transaction needs no executor any more."""
     case = make_case(kafka, master=spark.master, conf=CONF)

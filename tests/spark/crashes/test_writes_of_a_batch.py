@@ -22,15 +22,17 @@ def points(writes: int) -> list[str]:
 
 
 MATRIX = [
-    Cell(writes, topics, sinks, point)  # type: ignore[arg-type]
-    for writes, topics, sinks in itertools.product((1, 2, 3), (1, 2), ("one", "each"))
-    if writes > 1 or (topics, sinks) == (1, "one")
-    for point in points(writes)
+    Cell(1, point="round.half 1", how="stream"),
+    *(
+        Cell(writes, topics, sinks, point)  # type: ignore[arg-type]
+        for writes, topics, sinks in itertools.product((1, 2, 3), (1, 2), ("one", "each"))
+        if writes > 1 or (topics, sinks) == (1, "one")
+        for point in points(writes)
+    ),
 ]
 IN_THE_GATE = [
-    *(Cell(1, point=point, how="stream") for point in ("decision 1", "round.half 1", "round 1")),
+    *(Cell(1, point=point, how="stream") for point in ("decision 1", "round 1")),
     Cell(2, 1, "one", "after 1"),
-    Cell(2, 2, "one", "round.half 2"),
     Cell(2, 2, "each", "after 2"),
     Cell(2, point="nowhere", how="again after a row"),
 ]
