@@ -32,7 +32,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def sent(kafka: FakeCluster, topic: str = "orders") -> list[bytes | None]:
-    return [record.value for record in kafka.records(topic, 0)]
+    return [record.value for record in kafka.committed_records(topic, 0)]
 
 
 @asynccontextmanager
