@@ -230,7 +230,7 @@ async def test_tables_are_made_in_the_callers_metadata() -> None:
     metadata = MetaData()
     outbox = Outbox("events", metadata=metadata, schema="app")
 
-    assert sorted(metadata.tables) == ["app.events", "app.events_parked", "app.events_relay"]
+    assert sorted(metadata.tables) == ["app.events", "app.events_parked", "app.events_relay", "app.events_sent"]
     assert outbox.name == "app.events"
     with pytest.raises(ConfigurationError, match=r"has a table 'app.events' already"):
         Outbox("events", metadata=metadata, schema="app")
