@@ -158,7 +158,8 @@ class BatchSplitter:
 
     def _unpack(self, batch: Batch) -> bool:
         data = uncompressed(batch)
-        chunk = self._pool.lend_for_unpacking(len(data), batch.partition.leader_id)
+        leader = batch.partition.leader
+        chunk = self._pool.lend_for_unpacking(len(data), None if leader is None else leader.reserve)
         if chunk is None:
             return False
         chunk.fill(data)

@@ -16,16 +16,27 @@ Source: BufferPool in Apache Kafka, without its lock; records wait for memory in
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from aioproducer._native.memory import Chunk
 
 SMALLEST_CHUNK: Final = 1024
-_COMMON: Final = None  # account of loans outside all reserves
-UNPACKING: Final = -(2**40)  # account of loans beyond `buffer.memory`; no node has this id
 _BATCHES_IN_ROOMY_MEMORY: Final = 16
 UNPACKED_BATCHES: Final = 2  # batches of the largest size that may be unpacked beyond `buffer.memory` while it is full
+
+
+class Account:
+    """Bytes that are lent of one part of the memory, and how many may be."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def has_room(self, size: int) -> bool:
+        return self.used + size <= self.limit
 
 
 class BufferPool:
@@ -46,44 +57,41 @@ class BufferPool:
         self._sizes = _chunk_sizes(batch_size)
         self._free: dict[int, list[Chunk]] = {size: [] for size in self._sizes}
         self.free_bytes = 0
-        self._lent: dict[Chunk, int | None] = {}
+        self._lent: dict[Chunk, Account] = {}
         self._holders: dict[Chunk, int] = {}
-        self._used: dict[int | None, int] = {_COMMON: 0, UNPACKING: 0}
-        self._unpacking_limit = UNPACKED_BATCHES * batch_size
-        self._common_limit = total_bytes
-        self._reserve_limit = 0
-        self._nodes: frozenset[int] = frozenset()
+        self._common = Account(total_bytes)
+        self._reserves: frozenset[Account] = frozenset()
+        self._unpacking = Account(UNPACKED_BATCHES * batch_size)  # beyond `buffer.memory`
 
     # The bound
 
-    def set_nodes(self, node_ids: Collection[int]) -> None:
-        """Divide the reserves among the nodes that lead topics in use; loans stay as they are."""
-        nodes = frozenset(node_ids)
-        if nodes == self._nodes:
+    def divide_reserves(self, reserves: Iterable[Account]) -> None:
+        """Divide a quarter among the nodes that lead topics in use; loans stay as they are."""
+        before, self._reserves = self._reserves, frozenset(reserves)
+        if self._reserves == before:
             return
-        self._nodes = nodes
-        divided = bool(nodes)
-        self._common_limit = self.total_bytes - self.total_bytes // 4 if divided else self.total_bytes
-        reserve = (self.total_bytes - self._common_limit) // len(nodes) if divided else 0
-        self._reserve_limit = max(reserve, SMALLEST_CHUNK) if divided else 0
-        for node_id in nodes:
-            self._used.setdefault(node_id, 0)
+        for reserve in before:
+            reserve.limit = 0
+        quarter = self.total_bytes // 4 if self._reserves else 0
+        self._common.limit = self.total_bytes - quarter
+        for reserve in self._reserves:
+            reserve.limit = max(quarter // len(self._reserves), SMALLEST_CHUNK)
 
     # Lending
 
-    def try_lend(self, size: int, node_id: int | None, *, may_use_common: bool = True) -> Chunk | None:
+    def try_lend(self, size: int, reserve: Account | None, *, may_use_common: bool = True) -> Chunk | None:
         """Lend a chunk of at least `size` bytes; None if there is no room now.
 
         Args:
-            node_id: leader of the partition; its reserve is used after the common memory.
+            reserve: of the partition's leader, used after the common memory; None without a leader.
         """
         capacity = self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
             return None
-        if may_use_common and self._used[_COMMON] + capacity <= self._common_limit:
-            payer = _COMMON
-        elif node_id is not _COMMON and self._used.get(node_id, 0) + capacity <= self._limit_of(node_id):
-            payer = node_id
+        if may_use_common and self._common.has_room(capacity):
+            payer = self._common
+        elif reserve is not None and reserve.has_room(capacity):
+            payer = reserve
         else:
             return None
         chunk = self._chunk(capacity)
@@ -91,16 +99,16 @@ class BufferPool:
         self._count(payer, capacity)
         return chunk
 
-    def lend_for_unpacking(self, size: int, node_id: int | None) -> Chunk | None:
+    def lend_for_unpacking(self, size: int, reserve: Account | None) -> Chunk | None:
         """Lend memory to unpack a compressed batch, beyond the bound if memory is full; None if that is used up.
 
         Chunks in use are given back only after the batch is sent, so waiting for memory could be a deadlock.
         """
-        chunk = self.try_lend(size, node_id)
-        if chunk is None and self._used[UNPACKING] + size <= self._unpacking_limit:
+        chunk = self.try_lend(size, reserve)
+        if chunk is None and self._unpacking.has_room(size):
             chunk = Chunk(size)
-            self._lent[chunk] = UNPACKING
-            self._count(UNPACKING, size)
+            self._lent[chunk] = self._unpacking
+            self._count(self._unpacking, size)
         return chunk
 
     def share(self, chunk: Chunk, holders: int) -> None:
@@ -141,10 +149,10 @@ class BufferPool:
 
     def _copy_out(self, chunk: Chunk, data: bytes) -> Chunk | None:
         payer, size = self._lent[chunk], max(len(data), 1)
-        is_full = payer != UNPACKING and self.lent_bytes + size > self.total_bytes
-        if is_full or self._used[payer] + size > self._limit_of(payer):
+        is_full = payer is not self._unpacking and self.lent_bytes + size > self.total_bytes
+        if is_full or not payer.has_room(size):
             return None
-        if payer != UNPACKING:
+        if payer is not self._unpacking:
             self._shrink_free_lists(self.unallocated_bytes - size)
         own = Chunk(size)
         own.fill(data)
@@ -170,16 +178,9 @@ class BufferPool:
     def __repr__(self) -> str:
         return f"<BufferPool lent={self.lent_bytes} free={self.free_bytes} total={self.total_bytes}>"
 
-    def _limit_of(self, payer: int | None) -> int:
-        if payer is _COMMON:
-            return self._common_limit
-        if payer == UNPACKING:
-            return self._unpacking_limit
-        return self._reserve_limit if payer in self._nodes else 0
-
-    def _count(self, payer: int | None, size: int) -> None:
-        self._used[payer] += size
-        if payer != UNPACKING:
+    def _count(self, payer: Account, size: int) -> None:
+        payer.used += size
+        if payer is not self._unpacking:
             self.lent_bytes += size
 
     def _chunk(self, capacity: int) -> Chunk:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
@@ -29,11 +29,17 @@ from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeErr
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition import BatchOptions, DeliveryDeadlines, Partition, RecordDeadline
+    from aioproducer._accumulator.partition import (
+        BatchOptions,
+        DeliveryDeadlines,
+        Node,
+        Partition,
+        RecordDeadline,
+    )
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.topic_partitions import Topic, TopicPartitions
     from aioproducer._native.delivery import Delivery
@@ -41,10 +47,15 @@ if TYPE_CHECKING:
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer._timing.timers import TimerHeap
+    from aioproducer._timing.wakeup import Wakeup
 
 SMALLEST_LIMIT: Final = SMALLEST_CHUNK // 2
 BATCHES_BEFORE_GROWTH: Final = 1000
 GROWTH: Final = 1.05
+
+MOST_PER_STEP: Final = 128
+"""Partitions that are opened, made ready, drained or ended in one step of the event loop. Ten thousand that become
+ready at once would hold the loop up for a tenth of a second or more."""
 
 
 class AccumulatorSettings(NamedTuple):
@@ -70,6 +81,7 @@ class AccumulatorDependencies(NamedTuple):
     producer_identity: ProducerIdentity
     random: RandomSource
     clock: Callable[[], float]
+    wakeup: Wakeup
     events: ProducerEvents
     options: BatchOptions  # of topics that are not in the next
     topic_options: Mapping[str, BatchOptions]  # grows; no function, to save a call per batch
@@ -103,14 +115,19 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._events = dependencies.events
         self._offer = offer
         # Batches that are not ready, by leader and linger: a topic with a longer linger of its own keeps it.
-        self._lingering: defaultdict[tuple[int | None, float], dict[Partition, None]] = defaultdict(dict)
+        self._lingering: defaultdict[tuple[Node | None, float], dict[Partition, None]] = defaultdict(dict)
         self._open: dict[Partition, dict[Partition, None]] = {}  # each with the group it lingers with
         self.limits = BatchSizeLimits(settings.batch_size)
         self._records_closed = 0
+        self._opened = 0  # batches
         self.memory_is_short = False  # records wait for memory, so new batches are ready at once
         self.may_use_common = True
         """Whether batches may use the common memory, which may be kept for a waiting record; reserves stay usable."""
         self._aged: list[Partition] = []
+        self._wakeup = dependencies.wakeup
+        # Batches that wait for a later step, in order: each once, though flushes and shortages may come in every turn.
+        self._to_close: dict[Batch, None] = {}
+        self._to_make_ready: dict[Batch, None] = {}
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -265,9 +282,12 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             sizes=self.measures.record_size,
         )
         partition.next_order += ORDER_STEP
-        self._open[partition] = lingering = self._lingering[partition.leader_id, options.ready_age_s]
+        self._open[partition] = lingering = self._lingering[partition.leader, options.ready_age_s]
         lingering[partition] = None
         batch.generation = self._generations.enter()
+        self._opened += 1
+        if self._opened % MOST_PER_STEP == 0:
+            self._events.many_batches_opened()
         partition.open_batch = batch
         if self._settings.is_transactional:
             self._events.batch_opened(partition)
@@ -275,8 +295,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def _lend(self, size: int, partition: Partition) -> Chunk | None:
         """Borrow for a partition; a stalled one leaves its node's reserve to the node's other partitions."""
-        node_id = None if partition.is_stalled else partition.leader_id
-        return self._pool.try_lend(size, node_id, may_use_common=self.may_use_common)
+        reserve = None if partition.is_stalled or partition.leader is None else partition.leader.reserve
+        return self._pool.try_lend(size, reserve, may_use_common=self.may_use_common)
 
     def close(self, partition: Partition) -> None:
         batch = partition.take_open()
@@ -313,6 +333,35 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         for partition in list(self._open):
             self.close(partition)
 
+    def close_soon(self) -> None:
+        """Close the batches that are open now: many of them in later turns of the sender."""
+        self._begin_work(self._to_close, self._open)
+
+    def _begin_work(self, work: dict[Batch, None], partitions: Collection[Partition]) -> None:
+        """Do a first part of what is to be done with the open batches of partitions."""
+        has_begun = self.has_more
+        batches = {batch: None for partition in partitions if (batch := partition.open_batch) is not None}
+        assert len(batches) == len(partitions), "closed without a note of it"
+        work.update(batches)
+        if not has_begun:  # else each of many timers that fire together would do a part
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Close batches and make batches ready, as many as one step may, and wake the sender if there are more."""
+        for batch in _first_of(self._to_close):
+            if batch.partition.open_batch is batch:
+                self.close(batch.partition)
+        for batch in _first_of(self._to_make_ready):
+            if batch.partition.open_batch is batch:
+                self._make_ready(batch.partition, batch)
+        if self.has_more:
+            self._wakeup.set()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether batches are still to be closed or made ready."""
+        return bool(self._to_close or self._to_make_ready)
+
     def note_shortage(self, *, is_short: bool) -> None:
         was_short, self.memory_is_short = self.memory_is_short, is_short
         if is_short and not was_short:
@@ -323,9 +372,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self._pool.is_awaited = any_waits
 
     def make_all_ready(self) -> None:
-        for partition in self._open:
-            assert partition.open_batch is not None, "closed without a note of it"
-            self._make_ready(partition, partition.open_batch)
+        self._begin_work(self._to_make_ready, self._open)
 
     # Becoming ready
 
@@ -360,6 +407,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             return
         if not batch.is_ready and now >= batch.called_at + batch.options.ready_age_s:
             self._make_ready_with_others(partition)
+            self._make_ready(partition, batch)  # it may wait for a later step
         if now >= batch.called_at + batch.options.closing_age_s:
             self.close(partition)
         else:
@@ -369,12 +417,20 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         """Make all batches ready that linger as long for the same node, so that they share a request."""
         # All of them, not only those past half of their linger: a busy partition beside idle ones would be sent half
         # full.
-        for each in [*self._open[partition]]:
-            assert each.open_batch is not None, "closed without a note of it"
-            self._make_ready(each, each.open_batch)
+        group = self._open[partition]
+        self._begin_work(self._to_make_ready, group)
+        group.clear()  # or the timer of each would begin again with all the others
 
     def __repr__(self) -> str:
         return f"<OpenBatches open={len(self._open)} memory_is_short={self.memory_is_short}>"
+
+
+def _first_of(work: dict[Batch, None]) -> list[Batch]:
+    """Take as many batches as one step may work on."""
+    first = list(islice(work, MOST_PER_STEP))
+    for batch in first:
+        del work[batch]
+    return first
 
 
 @dataclass(slots=True)

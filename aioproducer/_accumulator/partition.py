@@ -1,4 +1,4 @@
-"""Batches, those of one partition in order, the choice of the next one to send, and their deadlines.
+"""Batches, those of one partition in order, the choice of the next one to send, its node, and their deadlines.
 
     queued ──► on_wire        `queued` is sorted by the batches' order numbers; the open batch comes after all of them.
 
@@ -17,7 +17,7 @@ Source: the deque of RecordAccumulator's TopicInfo, and TransactionManager's in-
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from enum import Enum
 from functools import partial
@@ -25,6 +25,7 @@ from math import ceil, inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aioproducer._accumulator.buffer_pool import Account
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, encode_header
 from aioproducer._native.append import OpenPartition, RecordBatchBuilder
 from aioproducer.errors import KafkaError, Outcome
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._native.measures import RecordSizes
     from aioproducer._native.memory import Chunk
+    from aioproducer._network.node_connection import NodeConnection
     from aioproducer._protocol.compression import CompressionType
     from aioproducer._timing.timers import Timer, TimerHeap
     from aioproducer.records import TopicPartition
@@ -117,7 +119,7 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         "keeps_sequences",
         "last_error",
         "maybe_written",
-        "node_id",
+        "node",
         "not_before",
         "options",
         "order",
@@ -172,7 +174,7 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         self.not_before = 0.0
         self.sent_at = 0.0  # monotonic seconds of the last attempt
         self.connection = 0
-        self.node_id: int | None = None
+        self.node: Node | None = None
         self.is_ready = False
         self.is_sealed = False
         self.is_part = False  # of a batch that was taken apart: its chunk is others' too
@@ -284,6 +286,27 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
 _by_order = attrgetter("order")
 
 
+class Node:
+    """A broker: the partitions that are ready for it, its reserve of memory, and the connection to it.
+
+    There is one per broker id for as long as the producer lives: it stays when the broker moves to another address, and
+    while metadata lacks the broker.
+    """
+
+    __slots__ = ("connection", "id", "ready", "reserve", "wait")
+
+    connection: NodeConnection  # set before the node leads a partition; only the sender uses it
+
+    def __init__(self, node_id: int) -> None:
+        self.id = node_id
+        self.ready: OrderedDict[Partition, None] = OrderedDict()  # in the order in which they will be drained
+        self.reserve = Account()
+        self.wait: Timer | None = None  # of ready partitions that could not be drained; also when it has fired
+
+    def __repr__(self) -> str:
+        return f"<Node {self.id} ready={len(self.ready)}>"
+
+
 class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partition
     """One partition that records are sent to: open batch, queued batches, batches on the wire, identity and leader.
 
@@ -297,7 +320,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
         "identity",
         "is_offered",
         "last_size",
-        "leader_id",
+        "leader",
         "max_in_flight",
         "next_order",
         "on_wire",
@@ -313,7 +336,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
         self.topic_partition = topic_partition
         self.identity = identity
         self.max_in_flight = max_in_flight
-        self.leader_id: int | None = None
+        self.leader: Node | None = None
         self.queued: deque[Batch] = deque()
         self.on_wire: list[Batch] = []
         self.parts = 0  # unfinished parts of split batches that keep their sequences
@@ -425,7 +448,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
     @property
     def is_moving(self) -> bool:
         """Whether it has closed batches, none of them stalled: they will soon give memory back."""
-        return bool(self.on_wire or self.queued) and not self.is_stalled and self.leader_id is not None
+        return bool(self.on_wire or self.queued) and not self.is_stalled and self.leader is not None
 
     @property
     def is_empty(self) -> bool:
@@ -438,7 +461,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
 
     def __repr__(self) -> str:
         return (
-            f"<Partition {self.topic_partition.topic}-{self.number} leader={self.leader_id} "
+            f"<Partition {self.topic_partition.topic}-{self.number} leader={self.leader!r} "
             f"queued={len(self.queued)} on_wire={len(self.on_wire)} open={self.open_batch is not None}>"
         )
 
@@ -469,9 +492,9 @@ class DeliveryDeadlines:
         if due_at is not None:
             self._watch(partition, due_at)
 
-    def take_due(self) -> list[Partition]:
-        """Take the partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
-        due, self.due = self.due, []
+    def take_due(self, at_most: int) -> list[Partition]:
+        """Take partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
+        due, self.due = self.due[:at_most], self.due[at_most:]
         return due
 
     def is_over(self, batch: Batch, now: float) -> bool:

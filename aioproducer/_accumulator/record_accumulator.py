@@ -16,18 +16,22 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aioproducer._accumulator.nodes import Nodes
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
 from aioproducer._accumulator.partition import Batch, BatchState, DeliveryDeadlines, Partition
-from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
+from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection, Mapping
 
+    from aioproducer._accumulator.partition import Node
+    from aioproducer._network.node_connection import NodeConnection
+    from aioproducer._timing.wakeup import Wakeup
     from aioproducer.cluster import Cluster
 
 
 class ReadyNodes:
-    """Queues of ready partitions by node id, and the ready partitions that no node leads.
+    """Nodes with ready partitions, and the ready partitions that no node leads.
 
     A partition enters its leader's queue when its first batch becomes sendable, and leaves it from the front when it is
     drained. Partitions with nothing to send are never looked at, so ten thousand idle ones cost nothing; no partition
@@ -36,19 +40,19 @@ class ReadyNodes:
     Source: the `ready` and `drain` scans of RecordAccumulator in Apache Kafka, kept as it changes instead.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._by_node: dict[int, OrderedDict[Partition, None]] = {}
+    def __init__(self, wakeup: Wakeup) -> None:
+        self._wakeup = wakeup
+        self._seen: dict[Node, None] = {}  # every node that ever had a ready partition, in that order
         self.leaderless: dict[str, OrderedDict[Partition, None]] = {}  # by topic
 
     def offer(self, partition: Partition) -> None:
         if partition.first_sendable() is not None:
             self.add(partition)
-            self._wake()
+            self._wakeup.set()
 
-    def move(self, partition: Partition, leader_id: int | None) -> None:
+    def move(self, partition: Partition, leader: Node | None) -> None:
         self.withdraw(partition)
-        partition.leader_id = leader_id
+        partition.leader = leader
         partition.identity.require_confirmation()
         for batch in partition.queued:
             batch.not_before = 0.0
@@ -59,24 +63,21 @@ class ReadyNodes:
         if partition.is_offered:
             return
         partition.is_offered = True
-        if partition.leader_id is None:
+        if partition.leader is None:
             self.leaderless.setdefault(partition.topic_partition.topic, OrderedDict())[partition] = None
         else:
-            self._of(partition.leader_id)[partition] = None
+            self._seen[partition.leader] = None
+            partition.leader.ready[partition] = None
 
     def offer_first(self, partition: Partition) -> None:
         """Put a partition back at the front: the request had no room left for its batch."""
-        assert partition.leader_id is not None
+        assert partition.leader is not None
         partition.is_offered = True
-        ready = self._of(partition.leader_id)
-        ready[partition] = None
-        ready.move_to_end(partition, last=False)
+        partition.leader.ready[partition] = None
+        partition.leader.ready.move_to_end(partition, last=False)
 
-    def take_first(self, node_id: int) -> Partition | None:
-        ready = self._by_node.get(node_id)
-        if not ready:
-            return None
-        partition, _ = ready.popitem(last=False)
+    def take_first(self, node: Node) -> Partition:
+        partition, _ = node.ready.popitem(last=False)
         partition.is_offered = False
         return partition
 
@@ -84,30 +85,20 @@ class ReadyNodes:
         if not partition.is_offered:
             return
         partition.is_offered = False
-        if partition.leader_id is None:
+        if partition.leader is None:
             topic = partition.topic_partition.topic
             del self.leaderless[topic][partition]
             if not self.leaderless[topic]:
                 del self.leaderless[topic]
         else:
-            del self._by_node[partition.leader_id][partition]
-
-    def _of(self, node_id: int) -> OrderedDict[Partition, None]:
-        ready = self._by_node.get(node_id)
-        if ready is None:
-            ready = self._by_node[node_id] = OrderedDict()
-        return ready
+            del partition.leader.ready[partition]
 
     @property
-    def node_ids(self) -> list[int]:
-        return [node_id for node_id, ready in self._by_node.items() if ready]
-
-    def count(self, node_id: int) -> int:
-        ready = self._by_node.get(node_id)
-        return len(ready) if ready else 0
+    def nodes(self) -> list[Node]:
+        return [node for node in self._seen if node.ready]
 
     def __repr__(self) -> str:
-        counts = {node_id: len(ready) for node_id, ready in self._by_node.items() if ready}
+        counts = {node.id: len(node.ready) for node in self.nodes}
         return f"<ReadyNodes {counts} leaderless={sum(map(len, self.leaderless.values()))}>"
 
 
@@ -121,9 +112,9 @@ class RecordAccumulator:
         self.measures = dependencies.measures
         self.deadlines = DeliveryDeadlines(dependencies.timers)
         self.unsealed: list[Batch] = []  # to compress; `take_unsealed` takes them
-        self.ready = ReadyNodes(dependencies.events.wake)
+        self.ready = ReadyNodes(dependencies.wakeup)
         self.offer = self.ready.offer
-        self._preferred = PreferredNodes(
+        self.nodes = Nodes(
             dependencies.timers,
             on_unavailable=self._node_unavailable,
             availability_timeout_s=settings.availability_timeout_s,
@@ -134,9 +125,9 @@ class RecordAccumulator:
             max_in_flight=settings.max_in_flight,
             random=dependencies.random,
             move=self._move,
-            on_recreated=dependencies.events.topic_recreated,
+            events=dependencies.events,
             is_adaptive=settings.is_adaptive,
-            preferred=self._preferred,
+            nodes=self.nodes,
         )
         self.open_batches = OpenBatches(
             settings, dependencies, partitions=self.partitions, deadlines=self.deadlines, offer=self.offer
@@ -144,20 +135,27 @@ class RecordAccumulator:
 
     # Topics and leaders
 
-    def update_cluster(self, cluster: Cluster, changed: Collection[str]) -> list[str]:
-        """Follow new metadata, in which these topics have changed; return those that became usable."""
+    def update_cluster(
+        self, cluster: Cluster, changed: Collection[str], connections: Mapping[int, NodeConnection]
+    ) -> list[str]:
+        """Follow new metadata, in which these topics have changed; return those that became usable.
+
+        Args:
+            connections: of the nodes that metadata names, by id.
+        """
+        self.nodes.update(cluster, connections)
         fresh = self.partitions.update(cluster, changed)
-        self._pool.set_nodes(self.partitions.leaders)
+        self._pool.divide_reserves(node.reserve for node in self.partitions.leaders)
         return fresh
 
-    def _move(self, partition: Partition, leader_id: int | None) -> None:
-        before = partition.leader_id
-        self.ready.move(partition, leader_id)
-        if before is not None and not self.ready.count(before):  # no batch waits for this node any more
-            self._preferred.note_drained(before)
+    def _move(self, partition: Partition, leader: Node | None) -> None:
+        before = partition.leader
+        self.ready.move(partition, leader)
+        if before is not None and not before.ready:  # no batch waits for this node any more
+            self.nodes.note_drained(before)
 
-    def _node_unavailable(self, node_id: int) -> None:
-        self.partitions.leave_node(node_id)
+    def _node_unavailable(self, node: Node) -> None:
+        self.partitions.leave_node(node)
 
     # Becoming ready
 
@@ -182,34 +180,31 @@ class RecordAccumulator:
 
     # Draining
 
-    def note_waiting(self, node_id: int, now: float) -> None:
-        """Note that a node has ready partitions and takes no request now."""
-        self._preferred.note_waiting(node_id, now)
-
-    def drain(self, node_id: int, connection: int, now: float) -> list[Batch]:
+    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[Batch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
             connection: the one to use, so that order across reconnects holds.
+            at_most: partitions that are looked at.
         """
-        if self._preferred.waits:
-            self._preferred.note_drained(node_id)
+        if node.wait is not None:
+            self.nodes.note_drained(node)
         drained: list[Batch] = []
         size = 0
         again: list[Partition] = []
-        for _ in range(self.ready.count(node_id)):
-            partition = self.ready.take_first(node_id)
+        for _ in range(min(len(node.ready), at_most)):
+            partition = self.ready.take_first(node)
             # A partition with nothing to send now is not put back, or the sender would spin. The end of its wait offers
             # it again: backoff timer, response, compressor. A new reason to wait must do the same.
-            batch = partition.next_to_send(connection, now) if partition is not None else None
-            if partition is None or batch is None or not self._try_seal(partition, batch):
+            batch = partition.next_to_send(connection, now)
+            if batch is None or not self._try_seal(partition, batch):
                 continue
             size += batch.wire_size
             if drained and size > self._settings.max_request_size:
                 self.ready.offer_first(partition)
                 break
             partition.put_on_wire(batch, connection)
-            batch.node_id, batch.sent_at = node_id, now
+            batch.node, batch.sent_at = node, now
             drained.append(batch)
             again.append(partition)
         for partition in again:
@@ -261,15 +256,6 @@ class RecordAccumulator:
         self.offer(partition)
 
     # Ends
-
-    def batch_acknowledged(self, batch: Batch) -> None:
-        limits = self.open_batches.limits
-        if limits.by_topic:
-            limits.acknowledged(batch.partition.topic_partition.topic)
-
-    def batch_too_large(self, batch: Batch) -> None:
-        topic, _ = batch.partition.topic_partition
-        self.open_batches.limits.refused(topic, batch.uncompressed_wire_size)
 
     def close_overdue(self, partition: Partition, now: float) -> None:
         """Close the open batch of a partition if it, or one of its records, is overdue."""

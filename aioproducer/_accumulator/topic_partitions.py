@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.partition import Partition
 from aioproducer._native.append import TopicInfo
@@ -26,9 +25,11 @@ from aioproducer.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from aioproducer._accumulator.events import ProducerEvents
+    from aioproducer._accumulator.nodes import Nodes
+    from aioproducer._accumulator.partition import Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._timing.retry_backoff import RandomSource
-    from aioproducer._timing.timers import Timer, TimerHeap
     from aioproducer.cluster import Cluster, TopicView
 
 
@@ -54,8 +55,8 @@ class Topic(TopicInfo):
         self.view: TopicView | None = None  # None while it is forgotten
         self.topic_id = NO_TOPIC_ID  # last known, also while it is forgotten
         self.leader_ids = array("i")  # by number, of all partitions
-        self.leading: frozenset[int] = frozenset()  # nodes, `NO_LEADER` among them
-        self.preferred: tuple[frozenset[int], array[int]] | None = None  # nodes, and the partitions that they lead
+        self.leading: frozenset[Node] = frozenset()
+        self.preferred: tuple[frozenset[Node], array[int]] | None = None  # nodes, and the partitions that they lead
         self.used: dict[int, Partition] = {}  # by number
         self.gone: dict[int, Partition] = {}  # by number; kept for their identities, in case they come back
         self.last_chosen: Partition | None = None
@@ -71,10 +72,6 @@ class Topic(TopicInfo):
         """The partitions that records were sent to, by number."""
         return [partition for _, partition in sorted(self.used.items())]
 
-    def leader_of(self, number: int) -> int | None:
-        leader_id = self.leader_ids[number]
-        return None if leader_id == NO_LEADER else leader_id
-
     def backlog(self, number: int) -> int:
         partition = self.partitions[number]
         return 0 if partition is None else partition.backlog
@@ -86,21 +83,13 @@ class Topic(TopicInfo):
             self.last_chosen = None
 
 
-class TopicRecreated(Protocol):
-    """`ProducerEvents.topic_recreated`."""
-
-    def __call__(self, partition: Partition, *, exists: bool) -> None:
-        """Report one partition of the topic."""
-
-
 class TopicPartitions:
     """The topics in use by name, each with its partitions.
 
     Args:
         move: called with a partition and its new leader, or None, when that changes.
-        on_recreated: called with each partition of a topic that was deleted and created again.
         is_adaptive: prefer partitions with fewer batches; `partitioner.adaptive.partitioning.enable`.
-        preferred: leaders of the partitions that are chosen.
+        nodes: the leaders, and which of them are preferred.
     """
 
     def __init__(  # noqa: PLR0913  # what it works with, by name
@@ -109,20 +98,20 @@ class TopicPartitions:
         *,
         max_in_flight: int,
         random: RandomSource,
-        move: Callable[[Partition, int | None], None],
-        on_recreated: TopicRecreated,
+        move: Callable[[Partition, Node | None], None],
+        events: ProducerEvents,
         is_adaptive: bool,
-        preferred: PreferredNodes,
+        nodes: Nodes,
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self._producer_identity = producer_identity
         self._max_in_flight = max_in_flight
         self._random = random
         self._move = move
-        self._on_recreated = on_recreated
+        self._events = events
         self._is_adaptive = is_adaptive
-        self._preferred = preferred
-        self._topics_led: Counter[int] = Counter()  # number of topics by node
+        self._nodes = nodes
+        self._topics_led: Counter[Node] = Counter()  # number of topics by node
         self._node_ids: Collection[int] = ()
         self._cluster_id: str | None = None
 
@@ -139,7 +128,6 @@ class TopicPartitions:
         """
         is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
         self._cluster_id = cluster.cluster_id
-        self._preferred.update(cluster)
         for topic in self._lost(cluster, changed, is_elsewhere=is_elsewhere):
             self._forget_leaders(topic)
         views = self._changed(cluster, cluster.topics if is_elsewhere else changed)
@@ -154,8 +142,8 @@ class TopicPartitions:
         return fresh
 
     @property
-    def leaders(self) -> Collection[int]:
-        return {node_id for node_id, topics in self._topics_led.items() if topics and node_id != NO_LEADER}
+    def leaders(self) -> Collection[Node]:
+        return [node for node, topics in self._topics_led.items() if topics]
 
     def _lost(self, cluster: Cluster, changed: Collection[str], *, is_elsewhere: bool) -> list[Topic]:
         """Return the followed topics that metadata no longer has: all, if it is another cluster's."""
@@ -215,7 +203,7 @@ class TopicPartitions:
         """Take the leaders of all partitions of a topic; those without records cost no step each."""
         if topic.leader_ids == leader_ids:
             return
-        before, topic.leading = topic.leading, frozenset(leader_ids)
+        before, topic.leading = topic.leading, frozenset(map(self._nodes.of, set(leader_ids) - {NO_LEADER}))
         topic.leader_ids = leader_ids
         topic.preferred = None
         self._topics_led.subtract(before - topic.leading)
@@ -241,9 +229,9 @@ class TopicPartitions:
         gone = {number: topic.used.pop(number) for number in sorted(topic.used) if number >= count}
         topic.gone.update(gone)  # a partition that returns must continue its sequences: the broker may know them
         for partition in topic.in_use:
-            self._on_recreated(partition, exists=True)
+            self._events.topic_recreated(partition, exists=True)
         for partition in gone.values():
-            self._on_recreated(partition, exists=False)
+            self._events.topic_recreated(partition, exists=False)
 
     def use(self, topic: Topic, number: int) -> Partition:
         """Return one partition, which is in use from now on."""
@@ -258,12 +246,13 @@ class TopicPartitions:
         return Partition(topic_partition, self._producer_identity.of_partition(), max_in_flight=self._max_in_flight)
 
     def _follow_leader(self, topic: Topic, partition: Partition) -> None:
-        leader_id = topic.leader_of(partition.number)
-        if partition.leader_id == leader_id:
+        leader_id = topic.leader_ids[partition.number]
+        leader = None if leader_id == NO_LEADER else self._nodes.of(leader_id)
+        if partition.leader is leader:
             return
-        if leader_id is None or self._preferred.is_far(leader_id):
+        if leader is None or self._nodes.is_far(leader):
             topic.choose_again(partition)
-        self._move(partition, leader_id)
+        self._move(partition, leader)
 
     # Looking up
 
@@ -308,8 +297,8 @@ class TopicPartitions:
         start = self._random.randrange(count)
         near = [eligible[(start + step) % count] for step in range(min(count, _PARTITIONS_LOOKED_AT))]
         free = [number for number in near if (partition := topic.partitions[number]) is None or is_free(partition)]
-        by_leader = {topic.leader_of(number): number for number in free}
-        unled = by_leader.pop(None, None)
+        by_leader = {topic.leader_ids[number]: number for number in free}
+        unled = by_leader.pop(NO_LEADER, None)
         numbers = list(by_leader.values())[:at_most] or ([unled] if unled is not None else [])
         found = [self.use(topic, number) for number in numbers]
         last = topic.last_chosen
@@ -344,23 +333,22 @@ class TopicPartitions:
         if self._is_adaptive:
             self.topics[partition.topic_partition.topic].choose_again(partition)
 
-    def leave_node(self, node_id: int) -> None:
+    def leave_node(self, node: Node) -> None:
         """Let keyless records choose again where they went to a node that does not take them."""
         for topic in self.topics.values():
             for partition in topic.in_use:
-                if partition.leader_id == node_id:
+                if partition.leader is node:
                     topic.choose_again(partition)
 
     def _eligible(self, topic: Topic) -> Sequence[int]:
         """Return the partitions for keyless records: those of preferred leaders, or all if none is preferred."""
-        leading = topic.leading - {NO_LEADER}
-        nodes = self._preferred.of(leading)
-        if nodes == leading:
+        nodes = self._nodes.preferred(topic.leading)
+        if nodes == topic.leading:
             return range(len(topic.partitions))
         known = topic.preferred
         if known is None or known[0] != nodes:  # all partitions are looked at only when nodes or leaders change
-            leaders = enumerate(topic.leader_ids)
-            known = nodes, array("i", [number for number, leader_id in leaders if leader_id in nodes])
+            leaders, ids = enumerate(topic.leader_ids), {node.id for node in nodes}
+            known = nodes, array("i", [number for number, leader_id in leaders if leader_id in ids])
             topic.preferred = known
         return known[1]
 
@@ -377,67 +365,6 @@ class TopicPartitions:
         led = Counter(chain.from_iterable(topic.leader_ids for topic in self.topics.values()))
         del led[NO_LEADER]
         return f"<TopicPartitions topics={len(self.topics)} leaders={dict(led)}>"
-
-
-class PreferredNodes:
-    """Nodes that keyless records go to: those that take batches, and of these the ones in the client's rack.
-
-    Source: NodeLatencyStats of RecordAccumulator (KIP-794), and BuiltInPartitioner (KIP-1123), in Apache Kafka. There a
-    node's time runs from its last drain, so that one that was idle is unavailable as soon as a batch waits for it; here
-    it runs from the first turn in which a batch waited.
-
-    Args:
-        on_unavailable: called with a node when it becomes unavailable.
-        availability_timeout_s: how long ready batches may wait for a node; 0: without end.
-        rack: the client's, if leaders in it are preferred.
-    """
-
-    def __init__(
-        self,
-        timers: TimerHeap,
-        *,
-        on_unavailable: Callable[[int], None],
-        availability_timeout_s: float = 0.0,
-        rack: str | None = None,
-    ) -> None:
-        self._timers = timers
-        self._on_unavailable = on_unavailable
-        self._timeout_s = availability_timeout_s
-        self._rack = rack
-        self._nearby: frozenset[int] = frozenset()
-        self.waits: dict[int, Timer] = {}  # by node with ready batches that could not be drained
-        self._unavailable: set[int] = set()
-
-    def update(self, cluster: Cluster) -> None:
-        if self._rack is not None:
-            self._nearby = frozenset(node.id for node in cluster.nodes.values() if node.rack == self._rack)
-
-    def note_waiting(self, node_id: int, now: float) -> None:
-        """Note that a node has ready batches and takes no request now."""
-        if self._timeout_s and node_id not in self.waits:
-            self.waits[node_id] = self._timers.schedule(now + self._timeout_s, partial(self._waits_too_long, node_id))
-
-    def note_drained(self, node_id: int) -> None:
-        """Note that a node takes batches, or that none waits for it any more."""
-        timer = self.waits.pop(node_id, None)
-        if timer is not None:
-            timer.cancel()
-            self._unavailable.discard(node_id)
-
-    def _waits_too_long(self, node_id: int, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        self._unavailable.add(node_id)
-        self._on_unavailable(node_id)
-
-    def of(self, leaders: frozenset[int]) -> frozenset[int]:
-        """Return the preferred ones of these nodes; all of them if none is preferred."""
-        if not self._nearby and not self._unavailable:
-            return leaders
-        available = leaders - self._unavailable or leaders
-        return available & self._nearby or available
-
-    def is_far(self, node_id: int) -> bool:
-        """Whether a node is outside the client's rack, while others are in it."""
-        return bool(self._nearby) and node_id not in self._nearby
 
 
 def _known_leaders(view: TopicView, cluster: Cluster) -> array[int]:

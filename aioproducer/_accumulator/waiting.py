@@ -18,7 +18,7 @@ from itertools import chain, count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.partition import Node, Partition
 from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
 from aioproducer._native.append import RecordAppender
@@ -48,7 +48,7 @@ STALLED: Final = (
     "stalled"  # one competitor for all stalled partitions: none is lent a reserve, so one attempt is enough
 )
 
-Competitor = int | Topic | Literal["stalled"] | None
+Competitor = Node | Topic | Literal["stalled"] | None
 """Whom memory is lent to: a leader (None for partitions without one), or a topic whose records may go anywhere."""
 
 PARTITIONS_TRIED: Final = 16  # partitions tried for a record that may go anywhere, each time memory was given back
@@ -523,7 +523,7 @@ def _competitor_of(queue: WaitQueue[MemoryKey]) -> Competitor:
     key = queue.key
     if isinstance(key, Topic):
         return key
-    return STALLED if key.is_stalled and key.leader_id is not None else key.leader_id
+    return STALLED if key.is_stalled and key.leader is not None else key.leader
 
 
 def still_unknown(topic: str, bound: str, trouble: KafkaError | None) -> MetadataTimeoutError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._network.cluster_updates import merge
-from aioproducer._network.context import ClusterAccess, NetworkSettings, TimerHandle
+from aioproducer._network.context import ClusterAccess, NetworkEvents, NetworkSettings, TimerHandle
 from aioproducer._network.network_client import NetworkClient, RawResponse, ResponseT
 from aioproducer._network.node_connection import label_of
 from aioproducer._network.refusals import is_worth_repeating
@@ -92,15 +92,6 @@ class LoopTimers:
         return loop.call_at(when, lambda: callback(loop.time()))
 
 
-class NoListener:
-    """Drops the events of the network: no sender and no metadata follow them."""
-
-    def wake(self) -> None:
-        """Do nothing."""
-
-    node_failed = node_tried_again = wake
-
-
 class ClusterRequests:
     """Connections to a cluster for single requests; an async context manager, which connects to nothing by itself.
 
@@ -151,7 +142,7 @@ class ClusterRequests:
             security=self._access.security(loop),
             timers=LoopTimers(),
             random=Random(),  # noqa: S311  # jitter
-            events=NoListener(),
+            events=NetworkEvents(),
             log=event_log(self._client_id),
             client_id=self._client_id,
         )

@@ -102,6 +102,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     _transport: asyncio.Transport
     _stream: WriteStream
 
+    number = 0  # never used twice; given when it is ready
     error: KafkaError | None = None  # reason of the close
     lacks_credentials = False  # whether it was closed because there was nothing to authenticate with
     answers = 0  # responses to requests other than the handshake's

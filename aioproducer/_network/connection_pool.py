@@ -44,10 +44,9 @@ class ConnectionPool:
 
     def __init__(self, bootstrap: Sequence[Node], context: NetworkContext) -> None:
         self._context = context
-        self._node_connections: dict[int, NodeConnection] = {}
-        self.get = self._node_connections.get  # by node id; None if metadata does not name the node
+        self.nodes: dict[int, NodeConnection] = {}  # by id; without those that metadata no longer names
         self._coordinators: set[int] = set()  # nodes that only FindCoordinator names
-        self._leaving: set[NodeConnection] = set()  # not in `_node_connections` any more, requests still in flight
+        self._leaving: set[NodeConnection] = set()  # not in `nodes` any more, requests still in flight
         self._uses_known = True
         self._is_closed = False
         self._waiting: dict[asyncio.Future[None], None] = {}
@@ -64,13 +63,13 @@ class ConnectionPool:
         return known + self.bootstrap()
 
     def known(self) -> list[NodeConnection]:
-        copy = list(self._node_connections.values())  # other threads read it
+        copy = list(self.nodes.values())  # other threads read it
         return [each for each in copy if each.node.id >= 0]
 
     def bootstrap(self) -> list[NodeConnection]:
         if self._is_closed:
             return []
-        return [each for each in self._node_connections.values() if each.node.id < 0]
+        return [each for each in self.nodes.values() if each.node.id < 0]
 
     def retries_failed_node(self) -> bool:
         return any(node_connection.has_failed and node_connection.is_connecting for node_connection in self.known())
@@ -84,15 +83,15 @@ class ConnectionPool:
         if not nodes:  # no metadata yet; a response without nodes is refused by the refresher
             return
         self._coordinators -= nodes.keys()
-        for node_id, node_connection in list(self._node_connections.items()):
+        for node_id, node_connection in list(self.nodes.items()):
             if node_id >= 0 and not self._is_kept(node_connection, nodes.get(node_id)):
                 self._drop(node_connection)
         found = [each for each in reversed(self.bootstrap()) if each.is_open or each.is_connecting]
         adoptable = {each.place: each for each in found}  # reversed: of two to one address the first is taken
         for node in nodes.values():
-            if node.id not in self._node_connections:
+            if node.id not in self.nodes:
                 self._adopt_or_add(node, adoptable.pop((node.host, node.port), None))
-        for node_connection in self._node_connections.values():
+        for node_connection in self.nodes.values():
             if node_connection.node.id < 0 and self._uses_known:
                 node_connection.retire()
 
@@ -102,7 +101,7 @@ class ConnectionPool:
         Returns:
             None if there is no address either.
         """
-        node_connection = self._node_connections.get(node.id)
+        node_connection = self.nodes.get(node.id)
         if not node.is_valid or self._is_closed:
             return node_connection
         if node_connection is not None:
@@ -111,7 +110,7 @@ class ConnectionPool:
             self._drop(node_connection)  # it has moved
         self._coordinators.add(node.id)
         self._add(node)
-        return self._node_connections[node.id]
+        return self.nodes[node.id]
 
     def use_bootstrap_only(self) -> None:
         """Make only the bootstrap addresses candidates until `use_known`."""
@@ -136,12 +135,12 @@ class ConnectionPool:
     async def close(self, error: KafkaError) -> None:
         """Close all connections, and wait until they are closed."""
         self._is_closed = True
-        await asyncio.gather(*(each.close(error) for each in (*self._node_connections.values(), *self._leaving)))
+        await asyncio.gather(*(each.close(error) for each in (*self.nodes.values(), *self._leaving)))
 
     def abandon(self) -> None:
         """Close all connections without waiting, also if the loop is closed."""
         self._is_closed = True
-        for node_connection in (*self._node_connections.values(), *self._leaving):
+        for node_connection in (*self.nodes.values(), *self._leaving):
             with contextlib.suppress(RuntimeError):  # the loop is closed: its tasks cannot be cancelled
                 node_connection.retire()
             node_connection.disconnect(IdleConnectionError("the producer cannot continue"))
@@ -154,7 +153,7 @@ class ConnectionPool:
         return (named.host, named.port) == node_connection.place
 
     def _add(self, node: Node) -> None:
-        self._node_connections[node.id] = NodeConnection(node, self._context, self._note_change)
+        self.nodes[node.id] = NodeConnection(node, self._context, self._note_change)
 
     def _adopt_or_add(self, node: Node, node_connection: NodeConnection | None) -> None:
         if node_connection is None:
@@ -163,11 +162,11 @@ class ConnectionPool:
         bootstrap = node_connection.node
         node_connection.become(node)
         self._add(bootstrap)  # a new one for the bootstrap address
-        self._node_connections[node.id] = node_connection
+        self.nodes[node.id] = node_connection
 
     def _drop(self, node_connection: NodeConnection) -> None:
         self._coordinators.discard(node_connection.node.id)
-        del self._node_connections[node_connection.node.id]
+        del self.nodes[node_connection.node.id]
         node_connection.retire()
         if node_connection.connection is not None:
             self._leaving.add(node_connection)
@@ -178,7 +177,7 @@ class ConnectionPool:
         if (
             node_connection.has_failed
             and node_connection.node.id >= 0
-            and self._node_connections.get(node_connection.node.id) is node_connection
+            and self.nodes.get(node_connection.node.id) is node_connection
         ):
             self._context.events.node_failed()
         self._announce()
@@ -191,7 +190,7 @@ class ConnectionPool:
         self._context.events.wake()
 
     def __repr__(self) -> str:
-        return f"<ConnectionPool {len(self._node_connections)} waiting={len(self._waiting)}>"
+        return f"<ConnectionPool {len(self.nodes)} waiting={len(self._waiting)}>"
 
 
 class NodeSelector:
@@ -206,7 +205,7 @@ class NodeSelector:
 
     async def reach(self, node_id: int | None, *, besides: Collection[NodeConnection] = ()) -> NodeConnection:
         """Return the connection of a connected node, other than those asked already; connects first if needed."""
-        only = None if node_id is None else self._pool.get(node_id)
+        only = None if node_id is None else self._pool.nodes.get(node_id)
         if only is None and node_id is not None:
             raise BrokerConnectionError(f"metadata does not name broker {node_id}")
         if only is not None and only.is_open and not only.is_throttled:
@@ -228,7 +227,7 @@ class NodeSelector:
     def _candidates(self, node_id: int | None, besides: Collection[NodeConnection]) -> list[NodeConnection]:
         if node_id is None:
             return self._others(besides) if besides else self._pool.candidates()
-        node_connection = self._pool.get(node_id)
+        node_connection = self._pool.nodes.get(node_id)
         return [node_connection] if node_connection is not None else []
 
     def _others(self, asked: Collection[NodeConnection]) -> list[NodeConnection]:

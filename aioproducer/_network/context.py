@@ -66,17 +66,20 @@ class Timers(Protocol):
         """Call back with the time, at `when` (monotonic seconds) or soon after."""
 
 
-class NetworkEvents(Protocol):
-    """Reports of the network to the producer's runtime. All are cheap, and called on the loop."""
+def nothing() -> None:
+    """Answer an event that concerns no part."""
 
-    def wake(self) -> None:
-        """Something may have become possible, such as another request to a node."""
 
-    def node_failed(self) -> None:
-        """A node that metadata names could not be connected to, or its connection was lost."""
+@dataclass(slots=True)
+class NetworkEvents:
+    """Functions that the network calls on the loop; all are cheap. Single requests have nothing that answers them."""
 
-    def node_tried_again(self) -> None:
-        """An attempt to connect to a node that has failed is wanted; it may hang."""
+    wake: Callable[[], None] = nothing
+    """Something may have become possible, such as another request to a node."""
+    node_failed: Callable[[], None] = nothing
+    """A node that metadata names could not be connected to, or its connection was lost."""
+    node_tried_again: Callable[[], None] = nothing
+    """An attempt to connect to a node that has failed is wanted; it may hang."""
 
 
 class NetworkSettings(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._network.cluster_updates import changed_topics, merge, with_leader_hints, without_topics
@@ -37,6 +37,7 @@ from aioproducer.errors import (
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
     from aioproducer._network.network_client import NetworkClient
+    from aioproducer._protocol.produce import NodeEndpoint
     from aioproducer.records import TopicPartition
 
 
@@ -155,10 +156,11 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         hints: Mapping[TopicPartition, PartitionView],
         *,
         topic_ids: Mapping[str, bytes],
-        endpoints: Iterable[Node] = (),
+        endpoints: Mapping[int, NodeEndpoint],
     ) -> None:
         """Take the new leaders that a Produce response names (KIP-951)."""
-        cluster = with_leader_hints(self.cluster, hints, topic_ids=topic_ids, endpoints=endpoints)
+        nodes = [Node(node_id, *endpoint) for node_id, endpoint in endpoints.items()]
+        cluster = with_leader_hints(self.cluster, hints, topic_ids=topic_ids, endpoints=nodes)
         if cluster is not self.cluster:
             self._publish(cluster, changed_topics(self.cluster, cluster, {topic for topic, _ in hints}))
 

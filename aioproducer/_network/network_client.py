@@ -6,7 +6,7 @@ Source: NetworkClient in Apache Kafka, whose selector is here the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ from aioproducer._network.node_connection import label_of
 from aioproducer._network.refusals import Refusals
 from aioproducer._network.requests import Answered, Lost, OpenRequest, OutgoingRequest, RequestEnd, Written
 from aioproducer._protocol.api_versions import NO_FEATURES
-from aioproducer._protocol.messages import PRODUCE, Api
+from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import Response
 from aioproducer.cluster import Cluster, Node
 from aioproducer.errors import BrokerConnectionError, ConfigurationError, KafkaError
@@ -33,7 +33,6 @@ from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
     from aioproducer._logs import EventLog
-    from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.node_connection import NodeConnection
     from aioproducer._network.silence import Silence
     from aioproducer._timing.retry_backoff import RandomSource
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _LOOK_AGAIN_S: Final = 1.0
-_BUSY_S: Final = 1.0  # a node that has answered nothing for longer is called silent
 _MOST_SHOWN: Final = 3  # brokers in a text
+_UNNAMED: Final = Why(WaitReason.CONNECTING, detail="metadata does not name it")
 
 
 class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, and of all
@@ -130,68 +129,24 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         self._end_authentication()
         self._pool.abandon()
 
-    # Nodes by id
+    # Nodes
 
-    def ready_connection(self, node_id: int) -> int:
-        """Return the number of the connection on which a node takes a request now, or 0."""
-        node_connection = self._pool.get(node_id)
-        return node_connection.connection_id if node_connection is not None and node_connection.is_ready else 0
+    @property
+    def nodes(self) -> Mapping[int, NodeConnection]:
+        """The nodes that metadata or FindCoordinator names, by id; bootstrap addresses have negative ids."""
+        return self._pool.nodes
 
-    def connect(self, node_id: int) -> None:
-        """Begin connecting to a known node, unless connected or connecting; after a failure, when its pause is over."""
-        node_connection = self._pool.get(node_id)
-        if node_connection is not None:
-            node_connection.connect()
-
-    def disconnect(self, node_id: int, error: KafkaError) -> None:
-        """Close a node's connection; the loop ends its requests as lost a little later."""
-        node_connection = self._pool.get(node_id)
-        if node_connection is not None:
-            node_connection.disconnect(error)
-
-    def produce_version(self, node_id: int, at_most: int = PRODUCE.max_version) -> int:
-        """Return the highest version of Produce that a node and this client have in common."""
-        return self._connection(node_id).produce_version(at_most)
-
-    def send(self, node_id: int, request: OutgoingRequest) -> None:
-        """Hand a request to the transport of a node with a `ready_connection`, in this call."""
-        self._connection(node_id).send(request)
-
-    def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:
-        """Apply throttling and version changes of a response to `send`; `request` does so by itself."""
-        node_connection = self._pool.get(node_id)
-        if node_connection is not None:
-            node_connection.apply_throttle_and_versions(response, api, now)
+    def blocked(self, node_id: int) -> Why | None:
+        """Return why a node takes no request now; None if it takes one."""
+        node = self._pool.nodes.get(node_id)
+        return _UNNAMED if node is None else node.blocked
 
     def requests_in_flight(self) -> dict[int, int]:
         return {node_connection.node.id: node_connection.in_flight for node_connection in self._pool.known()}
 
-    def last_error(self, node_id: int) -> KafkaError | None:
-        """Return the reason why a node is not sent to: not connected, or throttled; None if there is none."""
-        node_connection = self._pool.get(node_id)
-        if node_connection is not None and node_connection.is_throttled:
-            left_s = node_connection.throttled_until - self._context.loop.time()
-            return KafkaError(f"it throttles this client, for another {left_s:.1f} s")
-        return node_connection.last_error if node_connection is not None else None
-
-    def blocked(self, node_id: int) -> Why | None:
-        """Return why a node takes no request now; None if it takes one."""
-        node, now = self._pool.get(node_id), self._context.loop.time()
-        if node is None:
-            return Why(WaitReason.CONNECTING, detail="metadata does not name it")
-        if node.is_throttled:
-            text = f"it throttles this client, for another {node.throttled_until - now:.1f} s"
-            return Why(WaitReason.THROTTLED, node.throttled_since, node.throttled_until, text)
-        if node.connection is None or not node.is_open:
-            until = node.retry_at if node.retry_at > now else None
-            text = str(node.last_error or _missing(node, now) or "it is not connected yet")
-            return Why(WaitReason.CONNECTING, node.failed_since, until, text)
-        return None if node.is_ready else _in_flight_full(node.connection, now)
-
     def missing(self) -> str:
         """Return what the connections to brokers wait for, by broker; empty if none waits for anything."""
-        now = self._context.loop.time()
-        found = ((each.node, _missing(each, now)) for each in self._pool.candidates())
+        found = ((each.node, each.missing) for each in self._pool.candidates())
         texts = {f"{label_of(node)}: {missing}": None for node, missing in found if missing}
         more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
         return "; ".join(list(texts)[:_MOST_SHOWN]) + more
@@ -282,7 +237,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     def cluster_changed(self, node_id: int) -> None:
         """Take the finalized features of this node alone: the addresses lead to another cluster."""
-        node_connection = self._pool.get(node_id)
+        node_connection = self._pool.nodes.get(node_id)
         connection = node_connection.connection if node_connection is not None else None
         self._context.features.replace(connection.versions.features if connection is not None else NO_FEATURES)
 
@@ -298,26 +253,6 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         security = self._context.security
         if security is not None and security.sasl is not None:
             security.sasl.close()
-
-    def _connection(self, node_id: int) -> BrokerConnection:
-        node_connection = self._pool.get(node_id)
-        if node_connection is None or node_connection.connection is None:
-            raise BrokerConnectionError(f"node {node_id} is not connected")
-        return node_connection.connection
-
-
-def _missing(node: NodeConnection, now: float) -> str:
-    """Return what is waited for: a step of the attempt to connect, or an answer; empty if nothing is."""
-    if node.connection is not None:
-        return node.connection.unanswered(now)
-    return "" if node.attempt is None else node.attempt.missing
-
-
-def _in_flight_full(connection: BrokerConnection, now: float) -> Why:
-    silent_s = connection.silent_for_s(now)
-    if silent_s < _BUSY_S:
-        return Why(WaitReason.IN_FLIGHT_FULL)
-    return Why(WaitReason.IN_FLIGHT_FULL, now - silent_s, detail=connection.unanswered(now))
 
 
 class RawResponse(NamedTuple):

@@ -48,6 +48,7 @@ from aioproducer.errors import (
     TlsError,
     TlsRefusedError,
 )
+from aioproducer.explanation import WaitReason, Why
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, TimerHandle
@@ -65,9 +66,10 @@ _Resolve: TypeAlias = Callable[[asyncio.AbstractEventLoop, str, int], Awaitable[
 CLOSES_THAT_REFUSE: Final = 3
 """As many closes in the TLS handshake, one after another, are those of a listener without TLS, not of a restart."""
 LONGEST_THROTTLE_MS: Final = 60_000  # longer throttle times are cut to this
+BUSY_S: Final = 1.0  # a node that has answered nothing for longer is called silent
 
 
-class NodeConnection:
+class NodeConnection:  # noqa: PLR0904  # all that is known of a node, and done with it
     """One node, and its connection; see the diagram above.
 
     `disconnect` closes the connection at once, and `connect` may make another. `retire` closes it when its requests
@@ -86,7 +88,6 @@ class NodeConnection:
         settings = context.settings
         self.node = node
         self.connection: BrokerConnection | None = None  # set while the connection is ready
-        self.connection_id = 0  # number of the last connection; never used twice, 0 before the first
         self.last_error: KafkaError | None = None  # reason of the last failure; None while connected
         self.retry_at = 0.0  # earliest time of the next attempt, monotonic seconds
         self.is_throttled = False
@@ -121,8 +122,12 @@ class NodeConnection:
         return self.host, self.node.port
 
     @property
-    def is_ready(self) -> bool:
-        return self.connection is not None and not self.is_throttled and self.connection.can_send
+    def ready_connection(self) -> BrokerConnection | None:
+        """The connection, if it takes a request now."""
+        connection = self.connection
+        if connection is None or self.is_throttled or not connection.can_send:
+            return None
+        return connection
 
     @property
     def is_open(self) -> bool:
@@ -150,6 +155,38 @@ class NodeConnection:
     @property
     def has_failed_for_good(self) -> bool:
         return is_for_good(self.last_error)
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """The reason why the node is not sent to: not connected, or throttled; None if there is none."""
+        if self.is_throttled:
+            return KafkaError(self._throttle_text(self._context.loop.time()))
+        return self.last_error
+
+    @property
+    def blocked(self) -> Why | None:
+        """The reason why the node takes no request now; None if it takes one."""
+        now, connection = self._context.loop.time(), self.connection
+        if self.is_throttled:
+            text = self._throttle_text(now)
+            return Why(WaitReason.THROTTLED, self.throttled_since, self.throttled_until, text)
+        if connection is None or not connection.is_open:
+            until = self.retry_at if self.retry_at > now else None
+            text = str(self.last_error or self.missing or "it is not connected yet")
+            return Why(WaitReason.CONNECTING, self.failed_since, until, text)
+        if connection.can_send:
+            return None
+        silent_s = connection.silent_for_s(now)
+        if silent_s < BUSY_S:
+            return Why(WaitReason.IN_FLIGHT_FULL)
+        return Why(WaitReason.IN_FLIGHT_FULL, now - silent_s, detail=connection.unanswered(now))
+
+    @property
+    def missing(self) -> str:
+        """The step of the attempt to connect, or the response, that is waited for; empty if there is none."""
+        if self.connection is not None:
+            return self.connection.unanswered(self._context.loop.time())
+        return "" if self.attempt is None else self.attempt.missing
 
     def connect(self) -> None:
         """Connect unless connected or connecting; after a failure, when its pause is over."""
@@ -300,7 +337,7 @@ class NodeConnection:
     def _take(self, connection: BrokerConnection) -> None:
         self._assign(connection)
         self.connection = connection
-        self.connection_id = next(self._context.connection_ids)
+        connection.number = next(self._context.connection_ids)
         self._failed_attempts_in_a_row = 0
         self.last_error = self.failed_since = None
         self._context.refusals.end(self.place)
@@ -349,6 +386,9 @@ class NodeConnection:
         self._throttle_timer = self._context.schedule(until, self._end_throttle)
         if self.connection is not None:
             self.connection.pause_until(until)
+
+    def _throttle_text(self, now: float) -> str:
+        return f"it throttles this client, for another {self.throttled_until - now:.1f} s"
 
     def _end_throttle(self, _now: float) -> None:
         self._throttle_timer = None

@@ -170,7 +170,7 @@ class Admission:
         if record.topic not in running.appender.topics:
             running.metadata.add_topic(record.topic, record.called_at)
         running.wait_queues.join(record, is_counted=is_counted)
-        running.wake()
+        running.wakeup.set()
 
     def _waiting(
         self,
@@ -230,7 +230,7 @@ class Admission:
                 self._running.completion.withdraw(record.result, error)
             elif record.result.error is None:
                 cancelled.add_note(f"aioproducer: the record for topic {record.topic!r} had been accepted by then")
-            self._running.wake()  # the record behind it may fit where this one did not
+            self._running.wakeup.set()  # the record behind it may fit where this one did not
             raise
 
     def _why_not_now(self, record: RecordArguments) -> MetadataNotReadyError | BufferFullError:

@@ -1,4 +1,4 @@
-"""A running producer between its start and its close: starts, closes and fails the parts, and answers their events.
+"""A running producer between its start and its close: starts, closes and fails the parts, and follows the cluster.
 
 `wiring.py` builds the parts. The runtime holds no reference to the `Producer`, so that one dropped unclosed is noticed.
 """
@@ -24,7 +24,6 @@ from aioproducer.metrics import ProducerStatistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
 
-    from aioproducer._accumulator.partition import Partition
     from aioproducer._producer.metric_windows import MetricWindows
     from aioproducer._producer.metrics_push import MetricsPush
     from aioproducer._producer.record_hooks import UsedSerializers
@@ -38,8 +37,8 @@ PAUSE_AFTER_BYTES: Final = 64 * 1024
 _NO_TRANSACTIONS: Final = TransactionCounts()
 
 
-class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `ProducerEvents` and `NetworkEvents`
-    """The parts of one producer; implements `ProducerEvents` and `NetworkEvents`."""
+class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it runs
+    """The parts of one producer."""
 
     def __init__(  # noqa: PLR0915  # one line per part
         self, dependencies: ProducerDependencies, lifecycle: ProducerStateMachine, serializers: UsedSerializers
@@ -57,9 +56,12 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
         self.started_at_ms = 0  # wall clock
-        dependencies.events = dependencies.network_events = self
-        parts = build_parts(dependencies)
+        parts = build_parts(dependencies, refuse=self.raise_not_accepting, on_fatal=self.failed_for_good)
         records, path = parts.records, parts.path
+        self.wakeup = records.wakeup
+        self._events = records.events
+        self._events.batch_filled = self._batch_filled
+        self._events.many_batches_opened = self._want_pause
         self.timers = records.timers
         self.flushes = records.flushes
         self.generations = records.flushes.generations
@@ -71,7 +73,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         self.measures = records.accumulator.measures
         self.appender = records.appender
         self.completion = records.completion
-        self.client = path.client
+        self.client = parts.client
         self.metadata = path.metadata
         self.wait_queues = path.wait_queues
         self.settlement = path.settlement
@@ -242,7 +244,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         purged = self.record_hooks.fail_unfinished(error, topic) + self.wait_queues.fail_all(error, topic)
         purged += self.settlement.purge(topic, error)
         if purged:
-            self.records_failed(error)
+            self._events.records_failed(error)
         return purged
 
     def statistics(self) -> ProducerStatistics:
@@ -319,7 +321,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
         if not note and self.transactions is not None:
             note = self.transactions.state_checks.refusal
         now = self.loop.time()
-        reasons = WaitReasons(self.accumulator, self.identity, self.client, self.metadata, now)
+        reasons = WaitReasons(self.accumulator, self.identity, self.metadata, now)
         waiting = [*reasons.batches(topic), *reasons.records(self.wait_queues, topic)]
         waiting += [
             record.explained(now) for record in self.record_hooks.unfinished_records if topic in {None, record.topic}
@@ -329,7 +331,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
     def close_generation(self) -> int:
         """Close the open batches; returns the flush generation that covers everything accepted until now."""
         generation = self.generations.close()
-        self.open_batches.close_all()
+        self.open_batches.close_soon()
         return generation
 
     async def flushed(self, generation: int, timeout_s: float | None) -> None:
@@ -339,65 +341,31 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
             async with asyncio.timeout_at(deadline):
                 await self.flushes.wait_for(generation)
 
-    # ProducerEvents
-
-    def wake(self) -> None:  # documented in `ProducerEvents`, as all up to the next heading
-        self.sender.wake()
-
-    def timer_set_earlier(self, when: float) -> None:
-        self.sender.set_alarm(when)
-
-    def memory_returned(self) -> None:
-        self.sender.wake()
+    # Events
 
     def raise_not_accepting(self) -> NoReturn:
+        """Raise the error of a call that cannot be served now."""
         if self.transactions is not None and not self.is_shut and self.appender.own_loop.is_here():
             self.transactions.state_checks.refuse()
         self.lifecycle.refuse(self.appender.own_loop)
 
-    def unknown_partition(self, topic: str) -> None:
-        self.metadata_waits.ask_for_partitions(topic)
-
-    def topic_recreated(self, partition: Partition, *, exists: bool) -> None:
-        self.settlement.topic_recreated(partition, exists=exists)
-
     def failed_for_good(self, error: KafkaError) -> None:
+        """End the tasks as well: nothing can be sent any more."""
         self.fail(fatal_error(error, self._config.transactional_id))
         self._supervisor.abandon()  # `fail` does not end the tasks: it also runs when one of them has died
 
-    def batch_opened(self, partition: Partition) -> None:
-        if self.transactions is not None:
-            self.transactions.batch_opened(partition)
+    def _want_pause(self) -> None:
+        self.appender.pause_wanted = True
 
-    def records_failed(self, error: KafkaError) -> None:
-        if self.transactions is not None:
-            self.transactions.records_failed(error)
-
-    def abandoned_batch_ended(self) -> None:
-        if self.transactions is not None:
-            self.transactions.completer.batch_resolved()
-
-    def log_lost(self, partition: Partition) -> None:
-        if self.transactions is not None:
-            self.transactions.log_lost(partition)
-
-    def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
+    def _batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
         self._closed_bytes += max(size, SMALLEST_CHUNK)
         if self._closed_bytes >= PAUSE_AFTER_BYTES:
             self._closed_bytes = 0
-            self.appender.pause_wanted = True
+            self._want_pause()
         self.record_hooks.batch_closed(topic_partition)
 
-    # NetworkEvents, and metadata
-
-    def node_failed(self) -> None:
-        self.metadata.node_failed()
-
-    def node_tried_again(self) -> None:
-        self.metadata.node_tried_again()
-
     def _cluster_changed(self, cluster: Cluster, changed: Collection[str]) -> None:
-        usable = self.accumulator.update_cluster(cluster, changed)
+        usable = self.accumulator.update_cluster(cluster, changed, self.client.nodes)
         for topic in usable:
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()
@@ -406,7 +374,7 @@ class ProducerRuntime:  # noqa: PLR0904  # half of them are the events of `Produ
                 self.wait_queues.topic_failed(topic, error)
         self.metadata_waits.wake_all()
         self.serializers.on_cluster(cluster.cluster_id)
-        self.wake()
+        self.wakeup.set()
 
     def _client_refused(self, error: KafkaError) -> None:
         """Fail what waits for metadata, as Kafka does; records in batches wait until their deadline."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
+from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.open_batches import AccumulatorDependencies
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.waiting import WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.measures import LatencyHistogram, Measures
+from aioproducer._network.context import NetworkEvents
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._producer.component_settings import (
@@ -33,6 +35,7 @@ from aioproducer._sender.producer_id import ProducerIdFetcher
 from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.timers import TimerHeap
+from aioproducer._timing.wakeup import Wakeup
 from aioproducer._transactions.identity import identity_of
 from aioproducer.partitioners import native_hash
 
@@ -40,14 +43,13 @@ if TYPE_CHECKING:
     import asyncio
     import random
 
-    from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._logs import EventLog
-    from aioproducer._network.context import NetworkEvents
     from aioproducer._producer.topic_options import OptionsByTopic
     from aioproducer._timing.retry_backoff import ExponentialBackoff
     from aioproducer._transactions.runner import Coordinators, TransactionRunner
     from aioproducer.config import ProducerConfig
+    from aioproducer.errors import KafkaError
     from aioproducer.interceptors import InterceptorChain
 
 
@@ -76,13 +78,13 @@ class ProducerDependencies:
     wall_clock: Callable[[], int] | None  # milliseconds since the epoch; None reads the system's clock natively
     log: EventLog
     classes: PartClasses
-    events: ProducerEvents = field(init=False)  # the runtime, which sets both
-    network_events: NetworkEvents = field(init=False)
 
 
 class AccumulatorParts(NamedTuple):
-    """The parts that hold records and end them."""
+    """The parts that hold records and end them, and what they report to others through."""
 
+    wakeup: Wakeup  # of the sender
+    events: ProducerEvents
     timers: TimerHeap
     flushes: FlushWaiters
     identity: ProducerIdentity
@@ -99,6 +101,7 @@ class ProducerParts:
 
     records: AccumulatorParts
     path: SendPath
+    client: NetworkClient
     metadata_waits: MetadataWaits
     producer_ids: ProducerIdFetcher
     transactions: TransactionRunner | None  # None without a transactional id
@@ -106,15 +109,29 @@ class ProducerParts:
     record_hooks: RecordHooks
 
 
-def build_parts(dependencies: ProducerDependencies) -> ProducerParts:
+def build_parts(
+    dependencies: ProducerDependencies, *, refuse: Callable[[], NoReturn], on_fatal: Callable[[KafkaError], None]
+) -> ProducerParts:
+    """Build the parts, and connect their events.
+
+    Args:
+        refuse: raises the error of a call that cannot be served now.
+        on_fatal: called with an error after which nothing can be sent any more.
+    """
     config, log = dependencies.config, dependencies.log
-    records = _accumulator_parts(dependencies)
-    client = _client(dependencies, records.timers)
+    records = _accumulator_parts(dependencies, refuse)
+    network_events = NetworkEvents(wake=records.wakeup.set)
+    client = _client(dependencies, records.timers, network_events)
     metadata = dependencies.classes.metadata(client, metadata_settings(config), random=dependencies.random, log=log)
     metadata_waits = MetadataWaits(metadata, dependencies.loop)
     backoff = retry_backoff(config, dependencies.random)
     path = _send_path(
-        dependencies, records, metadata_waits=metadata_waits, client=client, metadata=metadata, backoff=backoff
+        dependencies,
+        records,
+        metadata_waits=metadata_waits,
+        metadata=metadata,
+        backoff=backoff,
+        on_fatal=on_fatal,
     )
     producer_ids = ProducerIdFetcher(
         client,
@@ -124,10 +141,17 @@ def build_parts(dependencies: ProducerDependencies) -> ProducerParts:
         on_refused=path.settlement.fail_unstamped,
         log=log,
     )
-    transactions = _transactions(dependencies, records, path, backoff=backoff)
+    transactions = _transactions(dependencies, records, path, client=client, backoff=backoff, on_fatal=on_fatal)
+    network_events.node_failed = metadata.node_failed
+    network_events.node_tried_again = metadata.node_tried_again
+    records.events.unknown_partition = metadata_waits.ask_for_partitions
+    records.events.topic_recreated = path.settlement.topic_recreated
+    if transactions is not None:
+        transactions.answer(records.events)
     return ProducerParts(
         records=records,
         path=path,
+        client=client,
         metadata_waits=metadata_waits,
         producer_ids=producer_ids,
         transactions=transactions,
@@ -150,14 +174,15 @@ def build_parts(dependencies: ProducerDependencies) -> ProducerParts:
     )
 
 
-def _accumulator_parts(dependencies: ProducerDependencies) -> AccumulatorParts:
-    config, events, loop = dependencies.config, dependencies.events, dependencies.loop
-    timers = TimerHeap(events.timer_set_earlier)
+def _accumulator_parts(dependencies: ProducerDependencies, refuse: Callable[[], NoReturn]) -> AccumulatorParts:
+    config, loop = dependencies.config, dependencies.loop
+    wakeup, events = Wakeup(loop), ProducerEvents()
+    timers = TimerHeap(wakeup.set_alarm)
     flushes = FlushWaiters(loop)
     identity = identity_of(config.transactional_id, is_idempotent=config.enable_idempotence)
     latency = LatencyHistogram()
     batching = accumulator_settings(config)
-    pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=events.memory_returned)
+    pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=wakeup.set)
     accumulator_dependencies = AccumulatorDependencies(
         pool=pool,
         timers=timers,
@@ -165,6 +190,7 @@ def _accumulator_parts(dependencies: ProducerDependencies) -> AccumulatorParts:
         producer_identity=identity,
         random=dependencies.random,
         clock=loop.time,
+        wakeup=wakeup,
         events=events,
         options=batch_options(config),
         topic_options=dependencies.topic_options.batching,
@@ -174,7 +200,7 @@ def _accumulator_parts(dependencies: ProducerDependencies) -> AccumulatorParts:
     accumulator = dependencies.classes.accumulator(batching, accumulator_dependencies)
     appender = RecordAppender(
         accumulator.open_batches,
-        refuse=events.raise_not_accepting,
+        refuse=refuse,
         batch_size=batching.batch_size,
         max_record_size=batching.max_record_size,
         wall_clock=dependencies.wall_clock,
@@ -190,7 +216,7 @@ def _accumulator_parts(dependencies: ProducerDependencies) -> AccumulatorParts:
         events=events,
         log=dependencies.log,
     )
-    return AccumulatorParts(timers, flushes, identity, latency, pool, accumulator, appender, completion)
+    return AccumulatorParts(wakeup, events, timers, flushes, identity, latency, pool, accumulator, appender, completion)
 
 
 def _send_path(
@@ -198,9 +224,9 @@ def _send_path(
     records: AccumulatorParts,
     *,
     metadata_waits: MetadataWaits,
-    client: NetworkClient,
     metadata: MetadataRefresher,
     backoff: ExponentialBackoff,
+    on_fatal: Callable[[KafkaError], None],
 ) -> SendPath:
     generations = records.flushes.generations
     return SendPath(
@@ -214,9 +240,7 @@ def _send_path(
             on_failed=records.completion.fail_waiting,
             trouble=metadata_waits.topic_trouble,
         ),
-        compressor=BatchCompressor(
-            dependencies.loop, records.accumulator, wake=dependencies.events.wake, log=dependencies.log
-        ),
+        compressor=BatchCompressor(dependencies.loop, records.accumulator, wakeup=records.wakeup, log=dependencies.log),
         settlement=dependencies.classes.settlement(
             accumulator=records.accumulator,
             splitter=BatchSplitter(records.pool, generations),
@@ -224,18 +248,18 @@ def _send_path(
             backoff=backoff,
             completion=records.completion,
             clock=dependencies.loop.time,
-            client=client,
             metadata=metadata,
-            events=dependencies.events,
+            events=records.events,
+            on_fatal=on_fatal,
         ),
         identity=records.identity,
         timers=records.timers,
-        client=client,
+        wakeup=records.wakeup,
         metadata=metadata,
     )
 
 
-def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkClient:
+def _client(dependencies: ProducerDependencies, timers: TimerHeap, events: NetworkEvents) -> NetworkClient:
     return dependencies.classes.client(
         bootstrap=dependencies.config.bootstrap,
         settings=network_settings(dependencies.config),
@@ -248,14 +272,20 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap) -> NetworkCli
         ),
         timers=timers,
         random=dependencies.random,
-        events=dependencies.network_events,
+        events=events,
         log=dependencies.log,
         client_id=dependencies.client_id,
     )
 
 
 def _transactions(
-    dependencies: ProducerDependencies, records: AccumulatorParts, path: SendPath, *, backoff: ExponentialBackoff
+    dependencies: ProducerDependencies,
+    records: AccumulatorParts,
+    path: SendPath,
+    *,
+    client: NetworkClient,
+    backoff: ExponentialBackoff,
+    on_fatal: Callable[[KafkaError], None],
 ) -> TransactionRunner | None:
     if dependencies.config.transactional_id is None:
         return None
@@ -276,10 +306,10 @@ def _transactions(
         path.identity,
         records_of_transaction,
         backoff=backoff,
-        client=path.client,
+        client=client,
         metadata=path.metadata,
         loop=dependencies.loop,
-        on_fatal=dependencies.events.failed_for_good,
+        on_fatal=on_fatal,
         log=dependencies.log,
         **({} if classes.coordinators is None else {"coordinators": classes.coordinators}),
     )

@@ -17,6 +17,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.flush_generations import FlushGenerations
+from aioproducer._accumulator.partition import BatchState
 from aioproducer._sender.unseen_failures import FailedBatches, UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome, PurgedError, UndeliveredError
 
@@ -79,6 +80,7 @@ class Completion:
 
     def complete(self, batch: Batch, outcome: Complete, now: float) -> None:
         """Complete the deliveries of a batch that is in the log, and give its memory back."""
+        batch.move_to(BatchState.DONE)
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
         latency_s = now - batch.called_at

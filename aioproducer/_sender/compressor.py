@@ -17,19 +17,20 @@ from aioproducer._protocol.compression import compress
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from concurrent.futures import ThreadPoolExecutor
 
     from aioproducer._accumulator.partition import Batch, BatchOptions
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._logs import EventLog
+    from aioproducer._timing.wakeup import Wakeup
 
 IN_LOOP_BYTES: Final = 64 * 1024
 AT_ONCE: Final = 2
 
 
 class BatchCompressor:
-    """Compresses closed batches; calls `wake` when a thread has finished one.
+    """Compresses closed batches; wakes the sender when a thread has finished one.
 
     A batch that the codec's library fails on is sent uncompressed, and logged.
     """
@@ -39,12 +40,12 @@ class BatchCompressor:
         loop: asyncio.AbstractEventLoop,
         accumulator: RecordAccumulator,
         *,
-        wake: Callable[[], None],
+        wakeup: Wakeup,
         log: EventLog,
     ) -> None:
         self._loop = loop
         self._accumulator = accumulator
-        self._wake = wake
+        self._wakeup = wakeup
         self._log = log
         self._waiting: deque[Batch] = deque()
         self._running: set[asyncio.Future[bytes]] = set()
@@ -100,7 +101,7 @@ class BatchCompressor:
             self._note_failure(batch, error)
         self._finish(batch, None if job.cancelled() or error is not None else job.result())
         self._start()
-        self._wake()
+        self._wakeup.set()
 
     def _compress_here(self, batch: Batch) -> bytes | None:
         try:

@@ -12,10 +12,12 @@ Source: Sender in Apache Kafka.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
@@ -31,26 +33,27 @@ from aioproducer._protocol.produce import (
     request_is_flexible,
 )
 from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
-from aioproducer._timing.timers import TICK_S, TimerHeap
-from aioproducer.cluster import Cluster, Node, PartitionView
+from aioproducer._timing.timers import TimerHeap
+from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproducer._accumulator.partition import Batch
+    from aioproducer._accumulator.partition import Batch, Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.waiting import WaitQueues
+    from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.metadata_refresher import MetadataRefresher
-    from aioproducer._network.network_client import NetworkClient
     from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.settlement import Settlement
+    from aioproducer._timing.wakeup import Wakeup
     from aioproducer.records import TopicPartition
 
 
-LONGEST_SLEEP_S: Final = 3600.0
-"""Event loops refuse times that are too far away, and options such as `linger.ms` may be 2**63 - 1."""
+MANY_BATCHES: Final = MOST_PER_STEP // 5
+"""As many batches of a request take a fair part of a step; five requests may end in one step of the loop."""
 
 
 LAST_VERSION_WITHOUT_ADDING: Final = 11
@@ -68,7 +71,7 @@ class SendPath:
     settlement: Settlement
     identity: ProducerIdentity
     timers: TimerHeap
-    client: NetworkClient
+    wakeup: Wakeup
     metadata: MetadataRefresher
 
 
@@ -93,23 +96,24 @@ class Sender:
         self.turns = 0  # number of turns; an idle producer makes none
         self._policy = policy
         self._accumulator = path.accumulator
+        self._open_batches = path.accumulator.open_batches
         self._wait_queues = path.wait_queues
         self._compressor = path.compressor
         self._settlement = path.settlement
         self._identity = path.identity
         self._timers = path.timers
-        self._client = path.client
+        self._wakeup = path.wakeup
         self._metadata = path.metadata
         self._loop = loop
         self._replica_timeout_ms = request_timeout_ms * 2 // 3  # for replicas, so that the response comes in time
         self._ask_producer_id = ask_producer_id
         self._transaction = transaction
         self._measures = path.accumulator.measures
-        self._sleep: asyncio.Future[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
-        self._is_woken = True
         self._defect: Exception | None = None
+        self._left = 0  # ready partitions that this turn may still look at
+        self._last_node: Node | None = None  # to which the last turn sent when it had come to its bound
+        self._ends: deque[tuple[ProduceRequest, Callable[[], None]]] = deque()  # to be applied, in order
+        self._ends_wait = False
 
     # The task
 
@@ -123,86 +127,40 @@ class Sender:
             while True:
                 if self._defect is not None:
                     raise self._defect
-                self._is_woken = False
                 self.run_once(self._loop.time())
-                await self._sleep_until(self._timers.next_at())
+                await self._wakeup.wait(self._timers.next_at)
         finally:
-            self._stop_alarm()
+            self._wakeup.stop()
             self._compressor.close()
-
-    def wake(self) -> None:
-        """Make the next turn come soon; cheap, and callable from anywhere on the loop."""
-        # No reason is passed: the turn looks at what is ready, so no caller can forget to report an event.
-        self._is_woken = True
-        if self._sleep is not None and not self._sleep.done():
-            self._sleep.set_result(None)
 
     def run_once(self, now: float) -> None:
         """Take one turn: the steps of section 7 of docs/explanation/life_of_a_record.md."""
         self.turns += 1
-        self._timers.fire(now)
+        self._left = MOST_PER_STEP
+        self._timers.fire(now, at_most=MOST_PER_STEP)
         if self._accumulator.deadlines.due:
             self._end_overdue(now)
-        self._is_woken = False  # timers and deadlines may have called `wake`: this turn handles it
+        self._wakeup.clear()  # timers and deadlines may have set it: this turn handles that
+        if self._accumulator.deadlines.due:
+            self._wakeup.set()
+        if self._open_batches.has_more:
+            self._open_batches.go_on()
         if self._wait_queues.records:
             self._wait_queues.serve()
         if self._accumulator.ready.leaderless or self._wait_queues.records:
             self._ask_for_topics(now)
         if self._identity.is_missing:
             self._ask_producer_id()
-        for node_id in self._accumulator.ready.node_ids:
-            self._send_to(node_id, now)
+        self._send_to_all(now)
         if self._accumulator.unsealed:
             self._seal(now)
 
     def _end_overdue(self, now: float) -> None:
         deadlines = self._accumulator.deadlines
-        for partition in deadlines.take_due():
+        for partition in deadlines.take_due(MOST_PER_STEP):
             self._accumulator.close_overdue(partition, now)
             self._settlement.expire(partition, deadlines.overdue(partition, now), now)
             deadlines.watch_again(partition)
-
-    async def _sleep_until(self, when: float | None) -> None:
-        if self._is_woken:
-            self._is_woken = False
-            await asyncio.sleep(0)
-            return
-        self._sleep = self._loop.create_future()
-        if when is not None:
-            self.set_alarm(when)
-        try:
-            await self._sleep
-        finally:
-            self._sleep = None
-
-    def set_alarm(self, when: float) -> None:
-        """Sleep until `when` at the latest, so that setting a timer need not wake the sender."""
-        # An earlier alarm stays, also through turns that need none: setting one costs more than looking again.
-        if self._sleep is None or (self._alarm is not None and self._alarm_at <= when):
-            return
-        now = self._loop.time()
-        if now < when < now + TICK_S:
-            when = now + TICK_S  # uvloop rounds down and would fire early, in a busy loop
-        if self._alarm is not None and self._alarm_at <= when:
-            return  # the current alarm is within a tick of `when`: keep it
-        self._stop_alarm()
-        self._alarm_at = min(when, now + LONGEST_SLEEP_S)
-        self._alarm = self._loop.call_at(self._alarm_at, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        when = self._timers.next_at()
-        if when is None:
-            return
-        if when <= self._loop.time():
-            self.wake()
-        else:
-            self.set_alarm(when)
-
-    def _stop_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
 
     # Sending
 
@@ -214,43 +172,57 @@ class Sender:
         for topic in self._wait_queues.unknown_topics:
             self._metadata.add_topic(topic, now)
 
-    def _send_to(self, node_id: int, now: float) -> None:
-        ready = self._accumulator.ready
-        while connection_id := self._client.ready_connection(node_id):
-            batches = self._accumulator.drain(node_id, connection_id, now)
-            if not batches:
+    def _send_to_all(self, now: float) -> None:
+        """Send the ready nodes their requests, up to the bound of a turn; the next turn begins with the next node."""
+        nodes = self._accumulator.ready.nodes
+        if self._last_node in nodes:
+            first = nodes.index(self._last_node) + 1
+            nodes = nodes[first:] + nodes[:first]
+        self._last_node = None
+        for node in nodes:
+            self._send_to(node, now)
+            if not self._left:
+                self._last_node = node
+                self._wakeup.set()
                 return
-            transaction = None if self._transaction is None else self._transaction()
-            self._send(ProduceRequest(node_id, batches, self._metadata.cluster, transaction=transaction), now)
-            if not ready.count(node_id):
-                return
-        self._accumulator.note_waiting(node_id, now)
-        self._client.connect(node_id)
 
-    def _send(self, request: ProduceRequest, now: float) -> None:
+    def _send_to(self, node: Node, now: float) -> None:
+        while (connection := node.connection.ready_connection) is not None:
+            at_most = min(len(node.ready), self._left)
+            self._left -= at_most
+            batches = self._accumulator.drain(node, connection.number, now, at_most=at_most)
+            if batches:
+                transaction = None if self._transaction is None else self._transaction()
+                request = ProduceRequest(node, batches, self._metadata.cluster, transaction=transaction)
+                self._send(request, connection, now)
+            if not node.ready or not self._left:
+                return
+        self._accumulator.nodes.note_waiting(node, now)
+        node.connection.connect()
+
+    def _send(self, request: ProduceRequest, connection: BrokerConnection, now: float) -> None:
         acks = self._policy.acks
         try:
-            request.version = version = self._client.produce_version(request.node_id, request.highest_version)
+            request.version = version = connection.produce_version(request.highest_version)
             outgoing = OutgoingRequest(
                 api_key=PRODUCE.key,
                 version=version,
-                flexible=request_is_flexible(version),
                 buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
-                largest_response=request.largest_response,
+                flexible=request_is_flexible(version),
+                largest_response=largest_produce_response(len(request.batches), request.records),
                 expects_response=acks != 0,
                 on_end=partial(self._ended, request),
             )
-            self._client.send(request.node_id, outgoing)
+            connection.send(outgoing)
             self._measure(request, now)
             for topic in request.topic_ids:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
-        except KafkaError as error:
+        except UnsupportedVersionError as error:
             self._not_sent(request, error)
 
     def _measure(self, request: ProduceRequest, now: float) -> None:
-        measures, records = self._measures, 0
+        measures = self._measures
         for batch in request.batches:
-            records += batch.count
             measures.batch_sent(
                 batch.partition.topic_partition.topic,
                 batch.count,
@@ -258,7 +230,7 @@ class Sender:
                 batch.uncompressed_wire_size,
                 now - batch.called_at,
             )
-        measures.records_per_request.record(records)
+        measures.records_per_request.record(request.records)
 
     def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
         """Queue the batches again, or fail them if no attempt can succeed: no transport got the request."""
@@ -273,14 +245,14 @@ class Sender:
                 self._settlement.apply(batch, failure, now)
             else:
                 self._settlement.take_back(batch, now)
-        self.wake()
+        self._wakeup.set()
 
     # Sealing: compression, in a thread where it is large
 
     def _seal(self, now: float) -> None:
         self._compressor.seal(self._accumulator.take_unsealed())
-        for node_id in self._accumulator.ready.node_ids:
-            self._send_to(node_id, now)
+        if self._left:  # else the next turn sends them: it has been asked for
+            self._send_to_all(now)
 
     # Answers
 
@@ -293,12 +265,24 @@ class Sender:
             step = partial(self._not_sent if end.is_unprocessed else self._lost, request, end.error)
         else:
             step = partial(self._written, request)
-        try:
-            step()
-        except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
-            self._defect = defect
-            self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
-            self.wake()
+        self._ends.append((request, step))
+        if not self._ends_wait:
+            self._apply_ends()
+
+    def _apply_ends(self) -> None:
+        """Apply the ends of requests; those behind the end of a large request wait for the loop's next step."""
+        self._ends_wait = False
+        while self._ends and not self._ends_wait:
+            request, step = self._ends.popleft()
+            if len(request.batches) >= MANY_BATCHES:
+                self._ends_wait = True
+                self._loop.call_soon(self._apply_ends)
+            try:
+                step()
+            except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
+                self._defect = defect
+                self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
+                self._wakeup.set()
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         self._measures.request_latency.record(now - request.batches[0].sent_at)
@@ -309,9 +293,9 @@ class Sender:
         for batch in request.batches:
             partition_response = partition_responses.get(batch.partition.topic_partition)
             if partition_response is None or partition_response.base_offset < NO_OFFSET:
-                text = f"node {request.node_id} answered Produce without {batch.partition.topic_partition}"
+                text = f"node {request.node.id} answered Produce without {batch.partition.topic_partition}"
                 batch.last_error = ProtocolError(text)
-                self._client.disconnect(request.node_id, batch.last_error)
+                request.node.connection.disconnect(batch.last_error)
             elif partition_response.error_code:
                 batch.last_error = _error_of(batch, partition_response)
                 affects_connection = True
@@ -321,22 +305,21 @@ class Sender:
                     )
             self._settlement.apply(batch, self._settlement.outcome(batch, partition_response, self._policy), now)
         if affects_connection:
-            self._client.apply_throttle_and_versions(request.node_id, response, api=PRODUCE, now=now)
+            request.node.connection.apply_throttle_and_versions(response, PRODUCE, now)
         if hints:  # in one call: there may be thousands
-            endpoints = [Node(node_id, *endpoint) for node_id, endpoint in response.nodes.items()]
-            self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=endpoints)
-        self._wake_if_held_back(request.node_id)
+            self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=response.nodes)
+        self._wake_if_held_back(request.node)
 
-    def _wake_if_held_back(self, node_id: int) -> None:
+    def _wake_if_held_back(self, node: Node) -> None:
         """Wake the sender after a request ended, if a batch waited for its place on the wire or for its memory."""
-        if self._accumulator.ready.count(node_id) or self._wait_queues.records or self._identity.is_missing:
-            self.wake()
+        if node.ready or self._wait_queues.records or self._identity.is_missing:
+            self._wakeup.set()
 
     def _written(self, request: ProduceRequest) -> None:
         now = self._loop.time()
         for batch in request.batches:
             self._settlement.apply(batch, Complete(-1), now)
-        self._wake_if_held_back(request.node_id)
+        self._wake_if_held_back(request.node)
 
     def _lost(self, request: ProduceRequest, error: KafkaError) -> None:
         now = self._loop.time()
@@ -344,10 +327,10 @@ class Sender:
             batch.last_error = error
             facts = self._settlement.facts(batch, None)
             self._settlement.apply(batch, decide_lost(facts, self._policy), now)
-        self.wake()
+        self._wakeup.set()
 
     def __repr__(self) -> str:
-        return f"<Sender sleeping={self._sleep is not None} {self._accumulator.ready!r}>"
+        return f"<Sender {self._wakeup!r} {self._accumulator.ready!r}>"
 
 
 class ProduceTransaction(NamedTuple):
@@ -362,21 +345,21 @@ class ProduceRequest:
 
     def __init__(
         self,
-        node_id: int,
+        node: Node,
         batches: Sequence[Batch],
         cluster: Cluster,
         *,
         transaction: ProduceTransaction | None = None,
     ) -> None:
-        self.node_id = node_id
+        self.node = node
         self.batches = batches
         self._transaction = transaction
         self.version = 0  # version of request and response, set when the connection is known
         self.topic_ids: dict[str, bytes] = {}  # by name, from the metadata at the time of the request
         self._names: dict[bytes, str] = {}  # by id
-        self._records = 0
+        self.records = 0
         for batch in batches:
-            self._records += batch.count
+            self.records += batch.count
             topic = batch.partition.topic_partition.topic
             if topic not in self.topic_ids:
                 view = cluster.topics.get(topic)
@@ -390,15 +373,11 @@ class ProduceRequest:
             return LAST_VERSION_WITHOUT_ADDING
         return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
 
-    @property
-    def largest_response(self) -> int:
-        return largest_produce_response(len(self.batches), self._records)
-
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
         """Return the body in pieces, without a copy of the records."""
         transaction = self._transaction
         if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
-            text = f"node {self.node_id} speaks Produce up to {version}, and transactions of its cluster need 12"
+            text = f"node {self.node.id} speaks Produce up to {version}, and transactions of its cluster need 12"
             raise UnsupportedVersionError(text)
         transactional_id = None if transaction is None else transaction.transactional_id
         return encode_produce_request(

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._network.metadata_refresher import MetadataRefresher
-    from aioproducer._network.network_client import NetworkClient
     from aioproducer._protocol.produce import PartitionResponse
 
 
@@ -59,7 +58,10 @@ class SettlementCounts:
 
 
 class Settlement:
-    """Applies outcomes to batches, and ends batches at deadlines and with the producer."""
+    """Applies outcomes to batches, and ends batches at deadlines and with the producer.
+
+    `on_fatal` is called with an error after which nothing can be sent any more.
+    """
 
     def __init__(  # noqa: PLR0913  # all that the end of a batch touches
         self,
@@ -70,20 +72,21 @@ class Settlement:
         backoff: ExponentialBackoff,
         completion: Completion,
         clock: Callable[[], float],
-        client: NetworkClient,
         metadata: MetadataRefresher,
         events: ProducerEvents,
+        on_fatal: Callable[[KafkaError], None],
     ) -> None:
         self.counts = SettlementCounts()
         self._accumulator = accumulator
+        self._limits = accumulator.open_batches.limits
         self._splitter = splitter
         self._identity = identity
         self._backoff = backoff
         self._completion = completion
         self._clock = clock
-        self._client = client
         self._metadata = metadata
         self._events = events
+        self._on_fatal = on_fatal
         self._soon = backoff.within(*SOON_MS)
 
     # Outcomes
@@ -128,17 +131,17 @@ class Settlement:
         if batch.is_abandoned:
             self._end(batch, is_acknowledged=isinstance(outcome, Complete))
             self._events.abandoned_batch_ended()
+        elif isinstance(outcome, Complete):
+            self._completion.complete(batch, outcome, now)
+            partition.parts -= batch.keeps_sequences
+            if self._limits.by_topic:
+                self._limits.acknowledged(partition.topic_partition.topic)
         else:
-            self._apply_to_pending(batch, outcome, now)
+            self._refuse_or_retry(batch, outcome, now)
         self._resume(partition, now)
 
-    def _apply_to_pending(self, batch: Batch, outcome: ProduceOutcome, now: float) -> None:
+    def _refuse_or_retry(self, batch: Batch, outcome: Retry | Split | Refuse | Fail, now: float) -> None:
         match outcome:
-            case Complete():
-                batch.move_to(BatchState.DONE)
-                self._completion.complete(batch, outcome, now)
-                self._accumulator.batch_acknowledged(batch)
-                batch.partition.parts -= batch.keeps_sequences
             case Retry():
                 self._retry(batch, outcome, now)
             case Split():
@@ -166,7 +169,7 @@ class Settlement:
         backoff = self._soon if is_soon else self._backoff
         # The pause of soon retries grows with each of them; the ordinary pause grows with real failures only.
         failures = batch.attempts - (0 if outcome.is_soon else batch.put_off)
-        leader_moved = batch.partition.leader_id not in {None, batch.node_id}
+        leader_moved = batch.partition.leader not in {None, batch.node}
         # The pause spares a node in trouble. A new leader is not, nor a node that refused the consequence of a failure.
         pause_s = 0.0 if leader_moved or outcome.is_consequence else backoff.delay_s(failures - 1)
         self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
@@ -178,7 +181,7 @@ class Settlement:
         self._resume(batch.partition, now)
 
     def _split(self, batch: Batch, now: float) -> None:
-        self._accumulator.batch_too_large(batch)
+        self._limits.refused(batch.partition.topic_partition.topic, batch.uncompressed_wire_size)
         self._take_apart(batch, keeps_sequences=True, now=now)
 
     def _take_apart(self, batch: Batch, *, keeps_sequences: bool, now: float) -> None:
@@ -235,7 +238,7 @@ class Settlement:
             self._identity.discard(batch.identity.producer_id)
         self._fail(batch, error, now)
         if outcome.is_fatal:
-            self._events.failed_for_good(error)
+            self._on_fatal(error)
 
     def _fail(self, batch: Batch, error: KafkaError, now: float) -> None:
         self._completion.fail(batch, error, now)
@@ -252,9 +255,10 @@ class Settlement:
 
     def _resume(self, partition: Partition, now: float) -> None:
         """Let the partition continue: with a new epoch if that was pending, then with the next batch."""
-        for overtaken in partition.restamp_if_resolved():
-            text = "a later batch was acknowledged before this one could be sent again, and order is kept"
-            self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
+        if partition.identity.is_changing:
+            for overtaken in partition.restamp_if_resolved():
+                text = "a later batch was acknowledged before this one could be sent again, and order is kept"
+                self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
         self._accumulator.offer(partition)
 
     def topic_recreated(self, partition: Partition, *, exists: bool) -> None:
@@ -287,7 +291,7 @@ class Settlement:
 
         Records with a sooner deadline of their own fail too, apart from their batches.
         """
-        reasons = WaitReasons(self._accumulator, self._identity, self._client, self._metadata, now)
+        reasons = WaitReasons(self._accumulator, self._identity, self._metadata, now)
         for batch in overdue:
             self._note_overdue(batch)
             timeout = f"delivery_timeout_ms={round(batch.options.delivery_timeout_s * 1000)}"
@@ -326,8 +330,8 @@ class Settlement:
             batch.last_error = batch.last_error or self._identity.last_error
         if batch.state is BatchState.ON_WIRE:
             return
-        node_id = batch.partition.leader_id
-        error = self._metadata.last_error if node_id is None else self._client.last_error(node_id)
+        leader = batch.partition.leader
+        error = self._metadata.last_error if leader is None else leader.connection.trouble
         if is_refusal(error) or may_pass(error):
             batch.last_error = error
 

@@ -14,12 +14,12 @@ from aioproducer.explanation import ANSWERED, Waiting, WaitReason, Why
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aioproducer._accumulator.partition import Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.wait_queue import WaitingRecord
     from aioproducer._accumulator.waiting import WaitQueues
     from aioproducer._network.metadata_refresher import MetadataRefresher
-    from aioproducer._network.network_client import NetworkClient
 
 # Looked up once: these are asked for each of ten thousand batches, and an enum's members are slow to find.
 _OPEN, _QUEUED, _ON_WIRE = BatchState.OPEN, BatchState.QUEUED, BatchState.ON_WIRE
@@ -37,18 +37,12 @@ class WaitReasons:
     """The reasons of one moment; what concerns a node or the whole producer is looked at once."""
 
     def __init__(  # noqa: PLR0917  # each knows another reason
-        self,
-        accumulator: RecordAccumulator,
-        identity: ProducerIdentity,
-        client: NetworkClient,
-        metadata: MetadataRefresher,
-        now: float,
+        self, accumulator: RecordAccumulator, identity: ProducerIdentity, metadata: MetadataRefresher, now: float
     ) -> None:
         self._accumulator = accumulator
-        self._client = client
         self._metadata = metadata
         self._now = now
-        self._blocks: dict[int, Why | None] = {}
+        self._blocks: dict[Node, Why | None] = {}
         self._no_id: Why | None = None
         if identity.is_missing:
             self._no_id = Why(WaitReason.PRODUCER_ID, detail=str(identity.last_error or "none has answered"))
@@ -57,7 +51,7 @@ class WaitReasons:
         partition, state = batch.partition, batch.state
         if state is _ON_WIRE:
             return Why(_WAITS_FOR_RESPONSE, batch.sent_at)
-        if partition.leader_id is None:
+        if partition.leader is None:
             return self._no_leader()
         if self._no_id is not None and not batch.is_stamped:
             return self._no_id
@@ -65,11 +59,10 @@ class WaitReasons:
             own = self._of_own(batch)
             if own is not None:
                 return own
-        return self._of_place(partition, batch, partition.leader_id)
+        return self._of_place(partition, batch, partition.leader)
 
     def in_words(self, batch: Batch) -> str:
-        node_id = batch.node_id if batch.state is BatchState.ON_WIRE else batch.partition.leader_id
-        return self.of(batch).words(node_id)
+        return self.of(batch).words(_id_of(batch.node if batch.state is BatchState.ON_WIRE else batch.partition.leader))
 
     def _of_own(self, batch: Batch) -> Why | None:
         """Return what the batch itself waits for, apart from its node and partition."""
@@ -81,10 +74,10 @@ class WaitReasons:
             return _LINGER
         return None
 
-    def _of_place(self, partition: Partition, batch: Batch, node_id: int) -> Why:
-        if node_id not in self._blocks:
-            self._blocks[node_id] = self._client.blocked(node_id)
-        block = self._blocks[node_id]
+    def _of_place(self, partition: Partition, batch: Batch, leader: Node) -> Why:
+        if leader not in self._blocks:
+            self._blocks[leader] = leader.connection.blocked
+        block = self._blocks[leader]
         if block is not None and block.reason is not WaitReason.IN_FLIGHT_FULL:
             return block
         why = block or _READY
@@ -130,7 +123,7 @@ class WaitReasons:
             (
                 topic,
                 number,
-                batch.node_id if reason is _WAITS_FOR_RESPONSE else partition.leader_id,
+                _id_of(batch.node if reason is _WAITS_FOR_RESPONSE else partition.leader),
                 batch.callers,
                 batch.size,
                 batch.attempts_before + batch.attempts,
@@ -170,6 +163,10 @@ class WaitReasons:
             None,
             until - self._now,
         )
+
+
+def _id_of(node: Node | None) -> int | None:
+    return None if node is None else node.id
 
 
 def _last_attempt(batch: Batch) -> str:

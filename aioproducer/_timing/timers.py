@@ -69,9 +69,11 @@ class TimerHeap:
             self._cancelled -= 1
         return self._heap[0][0] if self._heap else None
 
-    def fire(self, now: float) -> None:
+    def fire(self, now: float, *, at_most: int | None = None) -> None:
         """Run the due timers, earliest first, including those scheduled meanwhile."""
-        while self._heap and self._heap[0][0] <= now:
+        for _ in count() if at_most is None else range(at_most):
+            if not self._heap or self._heap[0][0] > now:
+                return
             timer = heappop(self._heap)[2]
             self._cancelled -= not timer.is_pending
             timer.fire(now)

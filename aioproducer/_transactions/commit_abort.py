@@ -373,7 +373,7 @@ class TransactionRecords:
     def close(self) -> int:
         self._appender.closed = True
         generation = self._flushes.generations.close()
-        self._accumulator.open_batches.close_all()
+        self._accumulator.open_batches.close_soon()
         return generation
 
     def is_flushed(self, generation: int) -> bool:

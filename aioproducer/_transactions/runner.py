@@ -26,6 +26,7 @@ from aioproducer.errors import KafkaError, NoTransactionError, ProducerClosedErr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._logs import EventLog
@@ -106,6 +107,13 @@ class TransactionRunner:
             self._alarm = None
 
     # Records
+
+    def answer(self, events: ProducerEvents) -> None:
+        """Follow the records of transactions."""
+        events.batch_opened = self.batch_opened
+        events.records_failed = self.records_failed
+        events.abandoned_batch_ended = self.completer.batch_resolved
+        events.log_lost = self.log_lost
 
     def batch_opened(self, partition: Partition) -> None:
         """Add the partition of a new batch to the transaction."""

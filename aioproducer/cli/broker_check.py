@@ -13,11 +13,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
-from aioproducer._admin.cluster_requests import LoopTimers, NoListener
+from aioproducer._admin.cluster_requests import LoopTimers
 from aioproducer._logs import event_log
 from aioproducer._network.addresses import SocketAddress, connect, interleaved, look_up, place_text, text_of
 from aioproducer._network.connection import BrokerConnection
-from aioproducer._network.context import ConnectionSecurity, NetworkContext
+from aioproducer._network.context import ConnectionSecurity, NetworkContext, NetworkEvents
 from aioproducer._network.node_connection import ConnectionAttempt
 from aioproducer._network.proxy import connect_through
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
@@ -329,7 +329,7 @@ class BrokerCheck:
             loop=self._loop,
             timers=LoopTimers(),
             random=Random(),  # noqa: S311  # jitter
-            events=NoListener(),
+            events=NetworkEvents(),
             log=event_log(CLIENT_ID),
             client_id=CLIENT_ID,
             settings=self._settings,

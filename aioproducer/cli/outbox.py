@@ -6,8 +6,10 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 
 import anyio
 import typer
+from sqlalchemy import create_mock_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.schema import ExecutableDDLElement
 
 from aioproducer.cli.answering import Json, columns, say, say_json
 from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, file_properties, required_text
@@ -16,7 +18,7 @@ from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.outbox import Outbox, Relay
-from aioproducer.outbox._operations import Operations
+from aioproducer.outbox._operations import Operations, Status
 
 REPORT_S: Final = 1.0
 
@@ -41,23 +43,49 @@ OfBatch: TypeAlias = Annotated[
     bool, typer.Option("--batch", help="The batch of which Kafka does not say whether it was committed.")
 ]
 
+OfShard: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--shard", metavar="NUMBER", help="Of the batch, where there are several.", show_default=False),
+]
+
 outbox: typer.Typer = typer.Typer(
     help="Send the rows of an outbox in a database, and look after those that are refused.", no_args_is_help=True
 )
 
 
 @outbox.command("create")
-def create(url: Url, table: TableName = "kafka_outbox", schema: Schema = None) -> None:
+def create(
+    url: Url,
+    table: TableName = "kafka_outbox",
+    schema: Schema = None,
+    is_printed: Annotated[
+        bool, typer.Option("--print", help="Show the statements for a migration, and run none of them.")
+    ] = False,
+) -> None:
     """Create the tables of an outbox; those that exist stay as they are.
 
     Exit code 0: they exist. 1: the database refused. 2: invalid usage.
     """
+    if is_printed:
+        _say_statements(url, table, schema)
+        return
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         await made.create(engine)
         say([f"outbox {made.name} exists"])
 
     _with_database(url, table, schema, run=run)
+
+
+def _say_statements(url: str, table: str, schema: str | None) -> None:
+    made, engine = _outbox_and_engine(url, table, schema)
+    found: list[str] = []
+
+    def note(statement: ExecutableDDLElement, *_: object, **__: object) -> None:
+        found.append(str(statement.compile(dialect=engine.dialect)).strip())
+
+    made.metadata.create_all(create_mock_engine(engine.url, note), checkfirst=False)
+    say(f"{statement};" for statement in found)
 
 
 @outbox.command("relay")
@@ -73,6 +101,13 @@ def relay(
     not_transactional: Annotated[
         bool, typer.Option("--not-transactional", help="Send at least once, to a cluster without transactions.")
     ] = False,
+    shards: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Parts, by key, that relays of several processes share.")
+    ] = 1,
+    keep: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Keep rows so long after they were sent.", show_default=False),
+    ] = None,
     token_provider: TokenProviderName = None,
 ) -> None:
     """Send the rows of an outbox to Kafka until Ctrl-C, or stand by while another relay does.
@@ -91,7 +126,12 @@ def relay(
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         chosen = cast("Literal['stop', 'park', 'park key']", policy)
-        running = made.relay(engine, producer, on_refused=chosen, transactional=not not_transactional)
+        try:
+            running = made.relay(
+                engine, producer, on_refused=chosen, transactional=not not_transactional, shards=shards, keep=keep
+            )
+        except ConfigurationError as error:
+            usage_error(f"--{error}")
         await running.start()
         try:
             await _report(running)
@@ -116,7 +156,7 @@ async def _report(running: Relay) -> None:
 
 @outbox.command("status")
 def status(url: Url, table: TableName = "kafka_outbox", schema: Schema = None, as_json: Json = False) -> None:
-    """Show how many rows wait and are parked, the age of the oldest, and which relay works.
+    """Show how many rows wait, are parked and kept, the age of the oldest, and for each shard which relay works.
 
     Exit code 0: shown, and nothing is wrong. 1: nothing is sent, or the database refused. 2: invalid usage.
     """
@@ -125,14 +165,22 @@ def status(url: Url, table: TableName = "kafka_outbox", schema: Schema = None, a
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         found = await Operations(made, engine).status()
         if as_json:
-            say_json([found._asdict()])
+            shards = [shard._asdict() for shard in found.shards]
+            say_json([{**found._asdict(), "shards": shards, "trouble": found.trouble or None}])
         else:
-            say(f"{name.replace('_', ' '):<16}{_shown(value)}" for name, value in found._asdict().items())
+            _say_status(found)
         trouble.extend([found.trouble] if found.trouble else [])
 
     _with_database(url, table, schema, run=run)
     if trouble:
         sys.exit(EXIT_FAILED)
+
+
+def _say_status(found: Status) -> None:
+    counts = {name: value for name, value in found._asdict().items() if name != "shards"}
+    say(f"{name.replace('_', ' '):<16}{_shown(value)}" for name, value in counts.items())
+    rows = [tuple(map(_shown, shard)) for shard in found.shards]
+    say(columns(("SHARD", "ROWS WAITING", "RELAY", "BATCH", "TROUBLE"), rows) if rows else ["no relay has worked yet"])
 
 
 @outbox.command("parked")
@@ -164,6 +212,7 @@ def retry(
             "--new-identity", help="Send as another outbox from now on: for a copy of a database, or a restored one."
         ),
     ] = False,
+    shard: OfShard = None,
     table: TableName = "kafka_outbox",
     schema: Schema = None,
 ) -> None:
@@ -176,7 +225,7 @@ def retry(
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         operations = Operations(made, engine)
         if batch or new_identity:
-            rows = await operations.retry_batch(new_identity=new_identity)
+            rows = await operations.retry_batch(shard, new_identity=new_identity)
             say([f"{rows} rows of the last batch are sent again" + (", as another outbox" if new_identity else "")])
         else:
             _say_moved(await operations.retry(ids or []), "is sent again")
@@ -189,6 +238,7 @@ def skip(
     url: Url,
     ids: Ids = None,
     batch: OfBatch = False,
+    shard: OfShard = None,
     table: TableName = "kafka_outbox",
     schema: Schema = None,
 ) -> None:
@@ -203,7 +253,7 @@ def skip(
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         operations = Operations(made, engine)
         if batch:
-            say([f"{await operations.skip_batch()} rows of the last batch were deleted"])
+            say([f"{await operations.skip_batch(shard)} rows of the last batch were deleted"])
         else:
             _say_moved(await operations.skip(ids or []), "was deleted")
 

@@ -33,6 +33,10 @@ class RelayFencedError(OutboxError):
     """Another relay has taken the outbox over; internal to relays, which stand by then."""
 
 
+class ShardsChangedError(OutboxError):
+    """The number of shards is another one; internal to relays, which look again then."""
+
+
 class SpoolError(OutboxError):
     """The file of a spool cannot be used; `outcome` says whether the record may have been stored."""
 

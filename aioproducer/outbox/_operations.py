@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, inspect, select, update
 
 from aioproducer.outbox._errors import OutboxError
+from aioproducer.outbox._leases import state_of
 from aioproducer.outbox._protocol import State, encode_claimed
-from aioproducer.outbox._store import ID, delete_batches, state_of
-from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ms_of
+from aioproducer.outbox._shards import add_hash, shard_of
+from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ids_within, ms_of
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 SHOWN_KEY_BYTES = 40
 
 
+class ShardStatus(NamedTuple):
+    """A shard at one moment."""
+
+    shard: int
+    rows_waiting: int
+    relay: str | None
+    """The one that works; None if none does."""
+    batch: int
+    """Number of the last one."""
+    trouble: str | None
+    """Why nothing is sent."""
+
+
 class Status(NamedTuple):
     """An outbox at one moment."""
 
@@ -29,12 +43,15 @@ class Status(NamedTuple):
     rows_waiting: int
     oldest_age_s: float | None
     rows_parked: int
-    relay: str | None
-    """The one that works; None if none does."""
-    batch: int
-    """Number of the last one."""
-    trouble: str | None
-    """Why nothing is sent."""
+    rows_kept: int | None
+    """Rows that were sent and are kept; None without a table for them."""
+    shards: tuple[ShardStatus, ...]
+    """None before any relay."""
+
+    @property
+    def trouble(self) -> str:
+        """Why rows are not sent, of all shards; empty if they are."""
+        return "; ".join(dict.fromkeys(shard.trouble for shard in self.shards if shard.trouble))
 
 
 class ParkedRow(NamedTuple):
@@ -56,23 +73,35 @@ class Operations:
 
     async def status(self) -> Status:
         """Count, and return who works."""
-        rows, parked, relay = self._tables
+        rows, parked, relay, sent = self._tables
         age = select(current_ms() - ms_of(rows.c.created_at)).order_by(rows.c.id).limit(1)
         is_leased = (relay.c.lease_until > current_ms()).label("is_leased")
         async with self._engine.connect() as connection:
-            waiting = (await connection.execute(select(func.count()).select_from(rows))).scalar_one()
+            found = (await connection.execute(select(relay, is_leased).order_by(relay.c.id))).all()
+            waiting = await self._waiting(connection, max(len(found), 1))
             age_ms = (await connection.execute(age)).scalar_one_or_none()
             aside = (await connection.execute(select(func.count()).select_from(parked))).scalar_one()
-            found = (await connection.execute(select(relay, is_leased).where(relay.c.id == ID))).one_or_none()
-        return Status(
-            self._tables.name,
-            waiting,
-            None if age_ms is None else max(age_ms, 0) / 1000,
-            aside,
-            None if found is None or not found.is_leased else found.owner,
-            0 if found is None else found.number,
-            None if found is None else found.trouble,
+            has_sent = await connection.run_sync(lambda each: inspect(each).has_table(sent.name, sent.schema))
+            count = select(func.count()).select_from(sent)
+            kept = (await connection.execute(count)).scalar_one() if has_sent else None
+        shards = tuple(
+            ShardStatus(
+                row.id, waiting.get(row.id, 0), row.owner if row.is_leased else None, row.number, row.trouble or None
+            )
+            for row in found
         )
+        age_s = None if age_ms is None else max(age_ms, 0) / 1000
+        return Status(self._tables.name, sum(waiting.values()), age_s, aside, kept, shards)
+
+    async def _waiting(self, connection: AsyncConnection, shards: int) -> dict[int, int]:
+        """Count the rows of each shard."""
+        rows = self._tables.rows
+        if shards == 1:
+            return {0: (await connection.execute(select(func.count()).select_from(rows))).scalar_one()}
+        await add_hash(connection)
+        numbered = select(shard_of(rows, shards).label("shard")).subquery()
+        counts = select(numbered.c.shard, func.count()).group_by(numbered.c.shard)
+        return {int(shard): number for shard, number in await connection.execute(counts)}
 
     async def parked(self) -> list[ParkedRow]:
         """Return the parked rows, oldest first."""
@@ -86,7 +115,7 @@ class Operations:
 
     async def retry(self, ids: Sequence[int]) -> int:
         """Move parked rows back, with their ids; all without ids. Returns how many."""
-        rows, parked, _ = self._tables
+        rows, parked, *_ = self._tables
         names = ["id", *RECORD_COLUMNS, "created_at"]
         chosen = parked.c.id.in_(ids) if ids else parked.c.id.is_not(None)
         async with self._engine.begin() as connection:
@@ -96,54 +125,70 @@ class Operations:
 
     async def skip(self, ids: Sequence[int]) -> int:
         """Delete rows, parked or waiting; returns how many."""
-        rows, parked, _ = self._tables
+        rows, parked, *_ = self._tables
         async with self._engine.begin() as connection:
             gone = await connection.execute(delete(parked).where(parked.c.id.in_(ids)))
             waiting = await connection.execute(delete(rows).where(rows.c.id.in_(ids)))
             return gone.rowcount + waiting.rowcount
 
-    async def retry_batch(self, *, new_identity: bool) -> int:
-        """Have the claimed batches sent again, certainly; returns the number of their rows."""
-        async with self._engine.begin() as connection:
-            state = await self._stopped(connection)
-            rows = sum(last - first + 1 for batch in state.claimed for first, last in batch.runs)
-            await self._write(connection, replace(state, topic=None), new_identity=new_identity)
-        return rows
+    async def retry_batch(self, shard: int | None = None, *, new_identity: bool) -> int:
+        """Have the claimed batches of a shard sent again, certainly; returns the number of their rows.
 
-    async def skip_batch(self) -> int:
-        """Delete the rows of the claimed batches, which Kafka has; returns their number."""
+        With a new identity, those of every shard, if none is named.
+        """
         async with self._engine.begin() as connection:
-            state = await self._stopped(connection)
-            rows = sum(last - first + 1 for batch in state.claimed for first, last in batch.runs)
-            await delete_batches(connection, self._tables.rows, state.claimed)
+            states = await self._stopped(connection, shard, is_each=new_identity)
+            for state in states:
+                await self._write(connection, replace(state, topic=None), new_identity=new_identity)
+        return sum(map(_rows_of, states))
+
+    async def skip_batch(self, shard: int | None = None) -> int:
+        """Delete the rows of the claimed batches of a shard, which Kafka has; returns their number."""
+        rows = self._tables.rows
+        async with self._engine.begin() as connection:
+            (state,) = await self._stopped(connection, shard)
+            runs = [run for batch in state.claimed for run in batch.runs]
+            for within in ids_within(rows.c.id, runs, self._engine.dialect.name):
+                await connection.execute(delete(rows).where(within))
             await self._write(connection, replace(state, topic=None, claimed=()), new_identity=False)
-        return rows
+        return _rows_of(state)
 
-    async def _stopped(self, connection: AsyncConnection) -> State:
-        """Raise the epoch, so that what a relay has in its hands is void, and return the state.
+    async def _stopped(self, connection: AsyncConnection, shard: int | None, *, is_each: bool = False) -> list[State]:
+        """Raise the epoch of a shard, so that what a relay has in its hands is void, and return its state.
 
         Raises:
-            OutboxError: no relay was here yet, or one works: then nothing is in doubt.
+            OutboxError: no relay was here yet, one works, so nothing is in doubt, or the shard must be named.
         """
         relay = self._tables.relay
-        is_working = select(relay.c.id).where(relay.c.lease_until > current_ms(), relay.c.trouble.is_(None))
+        is_chosen = relay.c.id.is_not(None) if shard is None else relay.c.id == shard
+        number = (await connection.execute(select(func.count()).select_from(relay))).scalar_one()
+        if not number:
+            raise OutboxError(f"no relay has worked on outbox {self._tables.name!r} yet")
+        if shard is None and number > 1 and not is_each:
+            raise OutboxError(f"outbox {self._tables.name!r} has {number} shards: say which one, as in --shard 0")
+        is_working = select(relay.c.id).where(is_chosen, relay.c.lease_until > current_ms(), relay.c.trouble.is_(None))
         if (await connection.execute(is_working)).first() is not None:
             raise OutboxError("a relay works, so no batch is in doubt: end it first, if you want this all the same")
-        raised = update(relay).where(relay.c.id == ID).values(epoch=relay.c.epoch + 1, renewals=relay.c.renewals + 1)
-        if (await connection.execute(raised)).rowcount != 1:
-            raise OutboxError(f"no relay has worked on outbox {self._tables.name!r} yet")
-        return state_of((await connection.execute(select(relay).where(relay.c.id == ID))).one())
+        raised = update(relay).where(is_chosen).values(epoch=relay.c.epoch + 1, renewals=relay.c.renewals + 1)
+        if not (await connection.execute(raised)).rowcount:
+            raise OutboxError(f"outbox {self._tables.name!r} has the shards 0 to {number - 1}, not {shard}")
+        found = await connection.execute(select(relay).where(is_chosen).order_by(relay.c.id))
+        return [state_of(row, number) for row in found]
 
     async def _write(self, connection: AsyncConnection, state: State, *, new_identity: bool) -> None:
         relay = self._tables.relay
         identity = secrets.token_hex(6) if new_identity else state.identity
-        changed = update(relay).where(relay.c.id == ID)
+        changed = update(relay).where(relay.c.id == state.shard)
         claimed = encode_claimed(state.claimed)
         await connection.execute(
             changed.values(
                 identity=identity, topic=state.topic, claimed=claimed, owner=None, lease_until=0, trouble=None
             )
         )
+
+
+def _rows_of(state: State) -> int:
+    return sum(last - first + 1 for batch in state.claimed for first, last in batch.runs)
 
 
 def _text(key: bytes | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, overload
 
 from sqlalchemy import Engine, MetaData
@@ -11,6 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
 from aioproducer.outbox._kafka import ID_PREFIX, ProducerLog
+from aioproducer.outbox._leases import Leases
+from aioproducer.outbox._listen import listen
 from aioproducer.outbox._protocol import Policy
 from aioproducer.outbox._record import (
     MAX_REQUEST_SIZE,
@@ -21,10 +25,13 @@ from aioproducer.outbox._record import (
     record_of,
     refuse_pending,
 )
-from aioproducer.outbox._relay import Relay, owner_of_this_process
+from aioproducer.outbox._relay import Parts, Relay, owner_of_this_process
+from aioproducer.outbox._shards import MAX_SHARDS
 from aioproducer.outbox._store import Limits, SqlStore
 from aioproducer.outbox._tables import tables_of
 from aioproducer.outbox._targets import Enqueued, Inserts, is_async
+from aioproducer.outbox._upkeep import Upkeep
+from aioproducer.outbox._worker import Choices, ShardWorker, Sides
 from aioproducer.records import ProducerRecord
 
 if TYPE_CHECKING:
@@ -60,7 +67,7 @@ class Outbox:
     ```
 
     Args:
-        name: of the table; the relay's two tables have the suffixes `_relay` and `_parked`.
+        name: of the table; the relay's tables have the suffixes `_relay`, `_parked` and `_sent`.
         metadata: to put the tables in, for Alembic and `create_all`; None is one of its own.
         schema: of the tables.
         key_serializer: as of a producer; runs in `enqueue`.
@@ -208,6 +215,8 @@ class Outbox:
         *,
         on_refused: OnRefused = "stop",
         transactional: bool = True,
+        shards: int = 1,
+        keep: timedelta | float | None = None,
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
         lease_s: float = LEASE_S,
@@ -225,6 +234,11 @@ class Outbox:
                 accepted or skipped. "park": it is moved to the table of parked rows, and the others go on. "park key":
                 later rows of its key are parked too, so that their order stays.
             transactional: False for clusters without transactions: rows are then sent at least once.
+            shards: into how many parts, by key, the rows are divided; each has its own transactional id, and relays of
+                several processes share them. The order of a key holds; rows without a key have none among each other,
+                beyond one shard. A relay with another number stands by until no relay works, and then divides again.
+            keep: how long rows are kept, in seconds or as a timedelta, in the table with the suffix `_sent`, after they
+                were sent; None deletes them at once.
             batch_rows: the most in one transaction.
             batch_bytes: likewise, of keys, values and headers; a larger row is alone.
             lease_s: how long the others wait after the last sign of the one that works.
@@ -242,14 +256,34 @@ class Outbox:
         if on_refused not in _POLICIES:
             raise ConfigurationError(f"on_refused must be one of {', '.join(map(repr, _POLICIES))}, not {on_refused!r}")
         for name, number in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes), ("lease_s", lease_s)):
-            if not isinstance(number, int | float) or isinstance(number, bool) or number <= 0:
-                raise ConfigurationError(f"{name} must be a number above 0, not {number!r}")
-        log = ProducerLog(ProducerConfig.of(bootstrap_servers, options), prefix=id_prefix, is_exact=transactional)
-        store = SqlStore(
-            engine, self._tables, owner=owner_of_this_process(), lease_s=lease_s, limits=Limits(batch_rows, batch_bytes)
-        )
-        policy = _POLICIES[on_refused]
-        return Relay(store, log, name=self.name, policy=policy, is_exact=transactional, lease_s=lease_s)
+            _check_positive(name, number)
+        if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= MAX_SHARDS:
+            raise ConfigurationError(f"shards must be an int from 1 to {MAX_SHARDS}, not {shards!r}")
+        keep_s = keep.total_seconds() if isinstance(keep, timedelta) else keep
+        if keep_s is not None:
+            _check_positive("keep", keep_s)
+        config = ProducerConfig.of(bootstrap_servers, options)
+        new_log = partial(ProducerLog, config, prefix=id_prefix, is_exact=transactional)
+        new_log()  # refuses options
+        leases = Leases(engine, self._tables, owner=owner_of_this_process(), lease_s=lease_s)
+        limits = Limits(batch_rows, batch_bytes)
+        choices = Choices(_POLICIES[on_refused], transactional, lease_s)
+
+        def worker(shard: int, of: int, on_work: Callable[[], object]) -> ShardWorker:
+            store = SqlStore(
+                engine,
+                self._tables,
+                shard=shard,
+                shards=of,
+                lease_s=lease_s,
+                limits=limits,
+                keeps=keep_s is not None,
+            )
+            sides = Sides(leases, store, new_log())
+            return ShardWorker(self.name, shard, of, sides=sides, choices=choices, on_work=on_work)
+
+        parts = Parts(leases, Upkeep(engine, self._tables), worker, partial(listen, engine, self._tables.rows.name))
+        return Relay(self.name, parts, shards=shards, lease_s=lease_s, keep_s=keep_s)
 
     def _insert(self, session: AsyncTarget | SyncTarget, records: Sequence[ProducerRecord]) -> Awaitable[None]:
         self._inserts.check(session)
@@ -269,3 +303,8 @@ class Outbox:
         finished = [await self._maker.finished(row) if isinstance(row, PendingRow) else row for row in rows]
         if finished:
             await self._inserts.insert_async(session, finished)
+
+
+def _check_positive(name: str, number: object) -> None:
+    if not isinstance(number, int | float) or isinstance(number, bool) or not number > 0:
+        raise ConfigurationError(f"{name} must be a number above 0, not {number!r}")

@@ -77,10 +77,12 @@ class Claimed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The relay's row in the database."""
+    """The row of a shard in the relay's table."""
 
     identity: str
     epoch: int
+    shard: int = 0
+    shards: int = 1
     number: int = 0
     """Number of the last batch that was claimed."""
     claimed: tuple[Batch, ...] = ()
@@ -186,11 +188,12 @@ def settled(state: State, position: Position | None) -> State:
 def _in_doubt(state: State) -> InDoubtError:
     numbers = ", ".join(str(batch.number) for batch in state.claimed)
     ids = shown_runs(chain.from_iterable(batch.runs for batch in state.claimed))
+    option = "" if state.shards == 1 else f" --shard {state.shard}"
     return InDoubtError(
         f"the offset of the outbox's group in topic {state.topic!r} is gone (deleted with the topic, expired after "
         "offsets.retention.minutes, or this is another cluster), so Kafka does not say whether batch "
         f"{numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run `aioproducer outbox "
-        "skip --batch` if they are there, or `aioproducer outbox retry --batch` to send them again"
+        f"skip --batch{option}` if they are there, or `aioproducer outbox retry --batch{option}` to send them again"
     )
 
 
@@ -245,6 +248,12 @@ class Session:
         await self.refresh()
         for batch in self.state.claimed:
             await self._commit(batch, await self._store.read(batch))
+
+    async def finish(self) -> None:
+        """Have nothing claimed: begin, and confirm what that has committed."""
+        await self.begin()
+        self.state = replace(self.state, claimed=())
+        await self._store.settle(self.state)
 
     async def refresh(self) -> None:
         """Commit the position again, so that neither it nor the transactional id expires."""

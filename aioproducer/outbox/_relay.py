@@ -1,4 +1,4 @@
-"""`Relay`: the task that sends an outbox's rows, or stands by while another process does."""
+"""`Relay`: the tasks that send an outbox's rows, or stand by while another process does."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ import asyncio
 import os
 import secrets
 import socket
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from random import Random
-from time import monotonic
-from typing import TYPE_CHECKING, Final, Self
-
-from sqlalchemy.exc import DBAPIError
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from aioproducer._logs import event_log
-from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.metrics import Health, Metric, MetricKind
-from aioproducer.outbox._errors import ForeignPositionError, InDoubtError, OutboxError, RelayFencedError
-from aioproducer.outbox._kafka import ProducerLog
-from aioproducer.outbox._protocol import Policy, Session
-from aioproducer.outbox._store import Lease, SqlStore
-from aioproducer.outbox._wake import Waker, forget, watch
+from aioproducer.outbox._attempts import Attempts, words_of
+from aioproducer.outbox._errors import OutboxError, RelayFencedError, ShardsChangedError
+from aioproducer.outbox._wake import wake_all
+from aioproducer.outbox._worker import ShardWorker, ended_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from aioproducer.outbox._leases import Leases
+    from aioproducer.outbox._upkeep import Upkeep
 
-    from aioproducer.outbox._protocol import State
-
-POLL_S: Final = (0.02, 1.0)
-"""Between looks for rows: at first after there were some, and at most."""
-BACKOFF_MS: Final = (100, 10_000)
 LISTEN_AGAIN_S: Final = 1.0
-CANCEL_AGAIN_S: Final = 1.0
-"""Until a task that goes on after its cancellation is cancelled again."""
-REFRESH_S: Final = 3_600.0
-"""A position and a transactional id that are not used expire after days."""
+SHARED_EVENLY: Final = 2
+"""Shards that another relay has more, from which on it is asked for one."""
 _GROUP: Final = "aioproducer-metrics"
+
+
+class Parts(NamedTuple):
+    """What a relay is made of, by `Outbox.relay`."""
+
+    leases: Leases
+    upkeep: Upkeep
+    worker: Callable[[int, int, Callable[[], object]], ShardWorker]
+    """Makes the worker of a shard, of so many, which calls the third argument each time it begins to send."""
+    listen: Callable[[Callable[[], object]], Coroutine[object, object, None]]
+    """Calls its argument when there may be new rows, until its connection is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,9 @@ class RelayStatistics:
 
     is_working: bool = False
     """Whether this relay sends; else another one does, or this one cannot."""
+
+    shards_working: int = 0
+    """Shards whose rows this relay sends; 1 for an outbox that is not divided."""
 
     rows_sent: int = 0
     """Rows that were committed in Kafka."""
@@ -71,29 +75,27 @@ class RelayStatistics:
 class Relay:
     """Sends the rows of an outbox: `async with outbox.relay(engine, "localhost:9092") as relay`.
 
-    Made by `Outbox.relay`. Several may run, in as many processes: one works, the others stand by.
+    Made by `Outbox.relay`. Several may run, in as many processes: one works, the others stand by; with `shards`, they
+    share them.
     """
 
     def __init__(
-        self, store: SqlStore, log: ProducerLog, *, name: str, policy: Policy, is_exact: bool, lease_s: float
+        self, name: str, parts: Parts, *, shards: int = 1, lease_s: float, keep_s: float | None = None
     ) -> None:
-        self._store = store
-        self._kafka = log
         self._name = name
-        self._policy = policy
-        self._is_exact = is_exact
+        self._leases, self._upkeep, self._make_worker, self._listening = parts
+        self._shards = shards
         self._lease_s = lease_s
+        self._keep_s = keep_s
+        self._has_worked = asyncio.Event()
+        self._workers = [self._make_worker(shard, shards, self._has_worked.set) for shard in range(shards)]
         self._events = event_log(self.label)
-        self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
-        self._failures = 0
-        self._trouble = ""
+        self._attempts = Attempts(self._events)
+        self._stored_shards = shards
         self._is_begun = self._is_closed = False
-        self._epoch: int | None = None  # while it works
-        self._rows_sent = self._batches_sent = self._retries = 0
         self._waiting: tuple[int, float | None] | None = None
-        self._waker: Waker | None = None
+        self._upkeep_trouble = ""
         self._task: asyncio.Task[None] | None = None
-        self._refreshed_at = 0.0
 
     # Start and close
 
@@ -108,8 +110,6 @@ class Relay:
         if self._is_begun:
             return self
         self._is_begun = True
-        self._waker = Waker(self._name)
-        watch(self._waker)
         self._task = asyncio.create_task(self._run(), name=f"aioproducer-outbox | {self._name}")
         return self
 
@@ -117,8 +117,6 @@ class Relay:
         """Send no more rows: the transaction that is open ends, and another relay may work at once."""
         self._is_closed = True
         task, self._task = self._task, None
-        if self._waker is not None:
-            forget(self._waker)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
@@ -143,12 +141,14 @@ class Relay:
     def statistics(self) -> RelayStatistics:
         """Return a snapshot of counters and gauges."""
         rows, age = self._waiting if self._waiting is not None else (None, None)
+        working = len(self._working())
         return RelayStatistics(
-            is_working=self._epoch is not None,
-            rows_sent=self._rows_sent,
-            batches_sent=self._batches_sent,
-            rows_parked=self._store.rows_parked,
-            retries=self._retries,
+            is_working=working > 0,
+            shards_working=working,
+            rows_sent=sum(worker.rows_sent for worker in self._workers),
+            batches_sent=sum(worker.batches_sent for worker in self._workers),
+            rows_parked=sum(worker.rows_parked for worker in self._workers),
+            retries=self._attempts.retries + sum(worker.attempts.retries for worker in self._workers),
             rows_waiting=rows,
             oldest_age_s=age,
             trouble=self._why_not_sent(),
@@ -169,17 +169,29 @@ class Relay:
             return self.health().reason
         if reason := self._why_not_sent():
             return f"nothing is sent: {reason}"
-        if self._epoch is None:
+        if self._stored_shards != self._shards:
+            return (
+                f"another relay works, with shards={self._stored_shards}; this one, with shards={self._shards}, stands "
+                "by until none does, and then divides the outbox again"
+            )
+        working = self._working()
+        if not working:
             return "another relay works; this one stands by"
+        of = "" if self._shards == 1 else f" for {len(working)} of {self._shards} shards"
         waiting = "" if self._waiting is None else f"; {self._waiting[0]:,} rows wait"
-        return f"works: {self._rows_sent:,} rows sent{waiting}"
+        return f"works{of}: {self.statistics().rows_sent:,} rows sent{waiting}"
+
+    def _working(self) -> list[int]:
+        return [shard for shard, worker in enumerate(self._workers) if worker.is_working]
 
     def _why_not_sent(self) -> str:
-        """Return the last error, or why the producer cannot send while it waits for brokers; empty without either."""
-        producer = self._kafka.producer
-        if self._trouble or self._epoch is None or producer is None:
-            return self._trouble
-        return producer.health().reason
+        """Return what keeps rows of any shard from being sent; empty without."""
+        if self._attempts.trouble:
+            return self._attempts.trouble
+        reasons = [worker.why_not_sent() for worker in self._workers]
+        if self._shards == 1 or len(set(reasons)) == 1:
+            return reasons[0]
+        return "; ".join(f"shard {shard}: {reason}" for shard, reason in enumerate(reasons) if reason)
 
     def metrics(self) -> list[Metric]:
         """Return the relay's metrics; `ProducerCollector(relay)` shows them to Prometheus."""
@@ -193,6 +205,7 @@ class Relay:
             "outbox-rows-waiting": found.rows_waiting,
             "outbox-oldest-age-seconds": found.oldest_age_s,
             "outbox-is-working": int(found.is_working),
+            "outbox-shards-working": found.shards_working,
         }
         return [
             Metric(name, _GROUP, tags, value, MetricKind.COUNTER if name.endswith("-total") else MetricKind.GAUGE)
@@ -200,148 +213,103 @@ class Relay:
             if value is not None
         ]
 
-    # Its task
+    # Its tasks
 
     async def _run(self) -> None:
         try:
             while not self._is_closed:  # a driver may have lost the cancellation of `close` beside an error
                 await self._once()
         finally:
-            await self._kafka.close()
-            await self._store.close()
+            await self._leases.close()
+            await self._upkeep.close()
 
     async def _once(self) -> None:
-        """Work until an error, and wait before the next attempt."""
+        """Work or stand by, until the number of shards changes or cannot be known."""
         try:
-            await self._store.open()
-            state = await self._taken_over()
-            await self._work(state)
-        except RelayFencedError:
+            await self._agree()
+            self._attempts.succeeded()
+            await self._work()
+        except (RelayFencedError, ShardsChangedError):
             self._events.info("outbox_stands_by")
         except Exception as error:  # noqa: BLE001  # of a database, a driver or Kafka: each is tried again
-            await self._failed(error)
+            await self._attempts.failed(error)
 
-    async def _failed(self, error: Exception) -> None:
-        self._retries += 1
-        text = _words(error)
-        if text == self._trouble:
-            pass
-        elif isinstance(error, OutboxError):
-            self._events.error("outbox_stopped", error=text)
-        else:
-            self._events.warning("outbox_not_sent", error=text)
-        self._trouble = text
-        is_for_people = isinstance(error, InDoubtError | ForeignPositionError)
-        delay_s = BACKOFF_MS[1] / 1000 if is_for_people else self._backoff.delay_s(self._failures)
-        self._failures += 1
-        assert self._waker is not None
-        await asyncio.sleep(delay_s)
+    async def _agree(self) -> None:
+        """Have the outbox divided into this relay's number of shards.
 
-    async def _taken_over(self) -> State:
-        """Stand by until no other relay works, and raise the epoch."""
-        seen: Lease | None = None
-        seen_at = monotonic()
-        while True:
-            lease = await self._store.lease()
-            if seen is None or (lease.epoch, lease.renewals) != (seen.epoch, seen.renewals):
-                seen, seen_at = lease, monotonic()
-            # The clock of the database may be set back: a lease that is not renewed ends by this process's clock too.
-            is_free = lease.owner in {None, self._store.owner}
-            is_over = is_free or lease.left_ms <= 0 or monotonic() - seen_at > self._lease_s
-            if is_over and (state := await self._store.take_over(lease)) is not None:
-                return state
-            self._trouble = ""
-            await asyncio.sleep(min(self._lease_s / 5, 1.0))
+        What shards of another number have claimed is finished before. With nothing claimed, every row that was sent is
+        in Kafka, so rows of a key that go to another shard then follow those of before.
+        """
+        while (stored := await self._leases.number()) != self._shards:
+            if not stored:
+                await self._leases.create(self._shards)
+                continue
+            self._stored_shards = stored
+            finished = [
+                await self._make_worker(shard, stored, self._has_worked.set).finish() for shard in range(stored)
+            ]
+            if await self._leases.resize(finished, self._shards):
+                self._events.info("outbox_divided", shards=self._shards, before=stored)
+        self._stored_shards = self._shards
 
-    async def _work(self, state: State) -> None:
-        """Send until an error, or until another relay takes over."""
-        self._epoch = state.epoch
-        trouble: str | None = None
-        works = (self._send(state), self._keep_lease(state.epoch), self._listen())
+    async def _work(self) -> None:
+        """Run the workers until one finds another number of shards."""
+        works = [*(worker.run() for worker in self._workers), self._look_after(), self._listen()]
         tasks = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()
-        except Exception as error:
-            trouble = _words(error)
-            raise
         finally:
-            self._epoch = None
-            await _ended(tasks)
-            await self._kafka.close()
-            await self._store.close()
-            with suppress(Exception):  # the lease ends by itself
-                await self._store.release(state.epoch, trouble)
-
-    async def _send(self, state: State) -> None:
-        session = Session(
-            self._store,
-            self._kafka,
-            state,
-            token=secrets.token_hex(8),
-            policy=self._policy,
-            is_exact=self._is_exact,
-            on_sent=self._note_sent,
-        )
-        await session.begin()
-        self._events.info("outbox_works", epoch=state.epoch, batch=session.state.number)
-        self._refreshed_at = monotonic()
-        pause_s = POLL_S[0]
-        while True:
-            if await session.send_waiting():
-                pause_s = POLL_S[0]
-            self._failures, self._trouble = 0, ""
-            if monotonic() - self._refreshed_at > REFRESH_S:
-                await session.refresh()
-                self._refreshed_at = monotonic()
-            pause_s = await self._until_rows(pause_s)
-
-    async def _until_rows(self, pause_s: float) -> float:
-        """Wait until there are rows; returns the next pause."""
-        assert self._waker is not None
-        while True:
-            pause_s = POLL_S[0] if await self._waker.wait(pause_s) else min(pause_s * 2, POLL_S[1])
-            if monotonic() - self._refreshed_at > REFRESH_S or await self._store.first_rows():
-                return pause_s
-
-    async def _keep_lease(self, epoch: int) -> None:
-        """Renew the lease, and count the rows that wait, until the epoch is not the last one."""
-        while True:
-            await asyncio.sleep(self._lease_s / 3)
-            await self._store.renew(epoch, self._why_not_sent() or None)
-            self._waiting = await self._store.counted()
+            await ended_tasks(tasks)
 
     async def _listen(self) -> None:
         """Look for rows when the database notifies; without it, looks are as far apart as `POLL_S` says."""
-        assert self._waker is not None
         while True:
-            with suppress(Exception):  # of the database: `_send` meets it too, and says so
-                await self._store.listen(self._waker.wake)
+            while not self._working():
+                self._has_worked.clear()
+                await self._has_worked.wait()
+            with suppress(Exception):  # of the database: workers meet it too, and say so
+                await self._listening(lambda: wake_all(self._name))
             await asyncio.sleep(LISTEN_AGAIN_S)
 
-    def _note_sent(self, rows: int) -> None:
-        self._rows_sent += rows
-        self._batches_sent += 1
-        self._failures, self._trouble = 0, ""
+    async def _look_after(self) -> None:
+        """Count rows, delete those that were kept for long enough, and share the shards with other relays."""
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001  # of the database: workers meet it too, or it keeps nothing from being sent
+                if words_of(error) != self._upkeep_trouble:
+                    self._upkeep_trouble = words_of(error)
+                    self._events.warning("outbox_not_looked_after", error=self._upkeep_trouble)
 
+    async def _look(self) -> None:
+        if self._working():
+            self._waiting = await self._upkeep.counted()
+        if self._shards > 1:
+            await self._share()
+        if self._keep_s is not None and self._workers[0].is_working:
+            await self._upkeep.delete_sent(self._keep_s)
 
-async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they have ended: a driver that meets an error may lose a cancellation."""
-    running = set(tasks)
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
-
-
-def _words(error: Exception) -> str:
-    """Return what went wrong, without the statement and its values."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return str(cause) or type(cause).__name__
+    async def _share(self) -> None:
+        """Leave a shard to a relay that asks and has less of them, or ask the one that has more: one at a time."""
+        own = self._leases.owner
+        holders = await self._leases.holders()
+        held = Counter(holder.owner for holder in holders if holder.owner is not None)
+        for holder in holders:
+            asks = holder.wanted_by if holder.owner == own else None
+            if asks is not None and held[own] - held[asks] >= SHARED_EVENLY:
+                self._workers[holder.shard].leave()
+                return
+        if any(holder.wanted_by == own for holder in holders):
+            return
+        most = max(held, key=lambda owner: held[owner], default=own)
+        if held[most] - held[own] >= SHARED_EVENLY:
+            await self._leases.want(next(holder for holder in reversed(holders) if holder.owner == most))
 
 
 def owner_of_this_process() -> str:
-    """Return a name for one relay of this process, for people who look who works."""
+    """Return a name for one relay of this process, for people who look who works, and for other relays."""
     return f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(3)}"

@@ -16,7 +16,7 @@ from aioproducer.errors import Outcome
 from aioproducer.outbox._errors import SpoolError
 from aioproducer.outbox._protocol import decode_claimed
 from aioproducer.outbox._record import Row
-from aioproducer.outbox._store import ID, ROW_OVERHEAD
+from aioproducer.outbox._store import ROW_OVERHEAD
 from aioproducer.outbox._tables import Tables
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _size(prefix: str) -> str:
 
 def _tables_sql(tables: Tables) -> Iterator[str]:
     """Yield the statements that make the tables, and keep the count of bytes, which also a relay changes."""
-    for table in tables:
+    for table in tables.needed:
         yield str(CreateTable(table, if_not_exists=True).compile(dialect=sqlite.dialect()))
     spool, rows, parked = f"{tables.name}_spool", tables.name, tables.parked.name
     yield (
@@ -91,7 +91,7 @@ def _tables_sql(tables: Tables) -> Iterator[str]:
     )
     waiting = f"SELECT count(*) FROM {rows}"  # noqa: S608  # our names
     size = " + ".join(f"(SELECT coalesce(sum({_size('')}), 0) FROM {table})" for table in (rows, parked))  # noqa: S608  # our names
-    yield f"INSERT OR IGNORE INTO {spool} VALUES ({ID}, ({waiting}), {size}, 0)"  # noqa: S608  # our names
+    yield f"INSERT OR IGNORE INTO {spool} VALUES (0, ({waiting}), {size}, 0)"  # noqa: S608  # our names
     for name in (rows, parked):
         for change, sign, row in (("INSERT", "+", "NEW"), ("DELETE", "-", "OLD")):
             count = f"row_count = row_count {sign} 1, " if name == rows else ""
@@ -131,7 +131,7 @@ class SpoolFile:
             with self._transaction() as connection:
                 for statement in _tables_sql(self._tables):
                     connection.execute(statement)
-                for table in self._tables:
+                for table in self._tables.needed:
                     names = ", ".join(f'{table.name}."{column.name}"' for column in table.columns)
                     connection.execute(f"SELECT {names} FROM {table.name} LIMIT 0")  # noqa: S608  # our names
                 return self._contents(connection)
@@ -293,7 +293,7 @@ class SpoolFile:
             connection.execute(f"UPDATE {spool} SET dropped = dropped + ?", (len(numbers),))  # noqa: S608  # our names
 
     def _claimed(self, connection: sqlite3.Connection) -> list[tuple[int, int]]:
-        query = f"SELECT claimed FROM {self._tables.relay.name} WHERE id = {ID}"  # noqa: S608  # our names
+        query = f"SELECT claimed FROM {self._tables.relay.name} WHERE id = 0"  # noqa: S608  # our names
         found = connection.execute(query).fetchone()
         return [] if found is None else [run for batch in decode_claimed(found[0]) for run in batch.runs]
 

@@ -1,4 +1,4 @@
-"""Tables of an outbox: rows that wait, parked rows, and the state of the relay.
+"""Tables of an outbox: rows that wait, parked rows, rows that were sent, and the state of the relay.
 
 The table of the rows is a contract: anything that can insert into it may, in any transaction. The relay only reads and
 deletes rows; which rows it has claimed stands in its own table, so a claim writes one row however many it claims.
@@ -6,10 +6,13 @@ deletes rows; which rows it has claimed stands in its own table, so a claim writ
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import (
+    ARRAY,
     DDL,
     BigInteger,
     Column,
@@ -22,7 +25,12 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
     event,
+    func,
+    literal,
+    or_,
+    select,
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
@@ -33,7 +41,6 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from aioproducer.errors import ConfigurationError
 
-DIALECTS: Final = ("postgresql", "sqlite", "mysql", "mariadb")
 MAX_NAME: Final = 48
 """With what follows, a name is at most 63 characters long, as PostgreSQL allows."""
 
@@ -113,6 +120,13 @@ class Tables(NamedTuple):
     rows: Table
     parked: Table
     relay: Table
+    sent: Table
+    """Used only by a relay that keeps rows."""
+
+    @property
+    def needed(self) -> tuple[Table, ...]:
+        """The tables that every relay uses."""
+        return self.rows, self.parked, self.relay
 
     @property
     def name(self) -> str:
@@ -163,7 +177,21 @@ def tables_of(name: str, metadata: MetaData, schema: str | None) -> Tables:
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
-    return Tables(rows, parked, _relay_table(f"{name}_relay", metadata, schema))
+    return Tables(rows, parked, _relay_table(f"{name}_relay", metadata, schema), _sent_table(name, metadata, schema))
+
+
+def _sent_table(name: str, metadata: MetaData, schema: str | None) -> Table:
+    return Table(
+        f"{name}_sent",
+        metadata,
+        Column("sent_at", _TIME, primary_key=True),
+        Column("id", _ID, primary_key=True, autoincrement=False),
+        *_record_columns(),
+        Column("created_at", _TIME, nullable=False, server_default=current_time()),
+        schema=schema,
+        mysql_engine="InnoDB",
+        mariadb_engine="InnoDB",
+    )
 
 
 def _notify_of_inserts(rows: Table) -> None:
@@ -200,7 +228,7 @@ def _relay_table(name: str, metadata: MetaData, schema: str | None) -> Table:
     return Table(
         name,
         metadata,
-        Column("id", SmallInteger, primary_key=True, autoincrement=False),
+        Column("id", SmallInteger, primary_key=True, autoincrement=False, comment="number of the shard"),
         Column("identity", String(32), nullable=False, comment="in the transactional id and the group"),
         Column("epoch", BigInteger, nullable=False),
         Column("number", BigInteger, nullable=False, comment="of the last batch that was claimed"),
@@ -211,8 +239,41 @@ def _relay_table(name: str, metadata: MetaData, schema: str | None) -> Table:
         Column("owner", String(255), comment="the relay that works"),
         Column("lease_until", BigInteger, nullable=False, comment="ms since 1970"),
         Column("renewals", BigInteger, nullable=False),
+        Column("wanted_by", String(255), comment="the relay that asks for this shard"),
         Column("trouble", _TEXT, comment="why nothing is sent; NULL if it is"),
         schema=schema,
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
+
+
+RUNS_AT_ONCE: Final = 200
+"""Runs of ids in one condition: SQLite allows 1,000 nested ones."""
+SHORT_RUN: Final = 8
+"""Ids of a shorter run are listed one by one."""
+IDS_AT_ONCE: Final = 900
+"""MariaDB makes a table of a longer list."""
+
+
+def ids_within(
+    column: ColumnElement[int], runs: Sequence[tuple[int, int]], dialect: str
+) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions of which each id within the runs meets one.
+
+    Runs are exact: an id between two of them may be of a transaction that is not committed yet.
+    """
+    long = [run for run in runs if run[1] - run[0] >= SHORT_RUN - 1]
+    for start in range(0, len(long), RUNS_AT_ONCE):
+        yield or_(*(and_(column >= first, column <= last) for first, last in long[start : start + RUNS_AT_ONCE]))
+    ids = [each for first, last in runs if last - first < SHORT_RUN - 1 for each in range(first, last + 1)]
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        yield _among(column, ids[start : start + IDS_AT_ONCE], dialect)
+
+
+def _among(column: ColumnElement[int], ids: Sequence[int], dialect: str) -> ColumnElement[bool]:
+    """Return the condition of a list of ids; one parameter where that is possible, so that statements stay the same."""
+    if dialect == "postgresql":
+        return column.in_(select(func.unnest(literal(ids, ARRAY(BigInteger)))))
+    if dialect == "sqlite":
+        return column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
+    return column.in_(ids)

@@ -274,13 +274,14 @@ def _check_driver(target: object) -> None:
         return
     if getattr(target, "closed", False) is True:
         raise NotInTransactionError("the connection or cursor is closed")
+    if root == "django":  # whose cursor knows Django's connection as `db`, and shows the driver's as its own
+        _check_django(target)
+        return
     _check_autocommit(root, getattr(target, "connection", target) if hasattr(target, "fetchone") else target)
 
 
 def _check_autocommit(root: str, connection: object) -> None:
-    if root == "django":
-        _check_django(connection)
-    elif root == "psycopg":
+    if root == "psycopg":
         status = getattr(getattr(connection, "info", None), "transaction_status", None)
         if getattr(connection, "autocommit", False) and status == _IDLE:
             _refuse("its autocommit is on")

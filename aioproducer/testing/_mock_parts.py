@@ -168,6 +168,8 @@ class MockBatches(OpenBatches):
         """Complete everything, as a flush, a close and a commit do; an abort fails it in the same turn."""
         self._sent.complete_soon()
 
+    close_soon = close_all
+
     def take_over_waiting_record(self, delivery: Delivery, generation: int, called_at: float) -> None:  # noqa: ARG002  # as above
         self._sent.take_over(delivery._batch_result, generation)
 

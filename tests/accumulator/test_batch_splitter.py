@@ -53,7 +53,7 @@ def seal(core: CoreParts, batch: Batch) -> None:
 
 
 def fill(core: CoreParts) -> None:
-    while core.pool.try_lend(1, 1) is not None:
+    while core.pool.try_lend(1, core.node(1).reserve) is not None:
         pass
 
 
@@ -227,9 +227,9 @@ def test_compressed_batches_are_unpacked_beside_a_full_buffer() -> None:
     full = core.pool.lent_bytes
     largest = core.settings.batch_size
     for _ in range(3):
-        chunks = [core.pool.lend_for_unpacking(largest, 1) for _ in range(2)]
+        chunks = [core.pool.lend_for_unpacking(largest, core.node(1).reserve) for _ in range(2)]
 
-        assert core.pool.lend_for_unpacking(1, 1) is None
+        assert core.pool.lend_for_unpacking(1, core.node(1).reserve) is None
         assert core.pool.lent_bytes == full
         for chunk in chunks:
             assert chunk is not None
@@ -250,7 +250,7 @@ def test_parts_unpacked_beside_a_full_buffer_are_sealed_again() -> None:
         core.pool.give_back(part.chunk)
 
     assert [part.count for part in parts] == [1, 1]
-    assert all(core.pool.lend_for_unpacking(core.settings.batch_size, 1) for _ in range(2))
+    assert all(core.pool.lend_for_unpacking(core.settings.batch_size, core.node(1).reserve) for _ in range(2))
 
 
 def test_compressed_batch_without_room_to_unpack_stays_whole() -> None:
@@ -258,7 +258,7 @@ def test_compressed_batch_without_room_to_unpack_stays_whole() -> None:
     batch, deliveries = batch_of(core, records_of(bytes(5000), bytes(5000)))
     seal(core, batch)
     fill(core)
-    while core.pool.lend_for_unpacking(1024, 1) is not None:
+    while core.pool.lend_for_unpacking(1024, core.node(1).reserve) is not None:
         pass
     before = bytes(batch.records())
 
@@ -351,7 +351,7 @@ def test_batch_that_cannot_be_unpacked_keeps_its_records() -> None:
     seal(core, batch)
     batch.move_to(BatchState.QUEUED)
     result = batch.result
-    while core.pool.lend_for_unpacking(100, 1) is not None:
+    while core.pool.lend_for_unpacking(100, core.node(1).reserve) is not None:
         pass
 
     assert core.splitter.cut_out(batch, [0]) is None

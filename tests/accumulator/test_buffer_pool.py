@@ -1,22 +1,23 @@
 """The buffer pool lends chunks of memory, and gets them back from every holder."""
 
 import gc
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
+from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, Account, BufferPool
 from aioproducer._native.memory import Chunk
 
 TOTAL = 64 * 1024
 BATCH = 8 * 1024
 
 
-def pool_of(total: int = TOTAL, *, nodes: tuple[int, ...] = (), batch_size: int = BATCH) -> BufferPool:
+def pool_of(total: int = TOTAL, *, reserves: Sequence[Account] = (), batch_size: int = BATCH) -> BufferPool:
     pool = BufferPool(total, batch_size, on_return=lambda: None)
-    pool.set_nodes(nodes)
+    pool.divide_reserves(reserves)
     return pool
 
 
@@ -28,16 +29,16 @@ def awaited_pool() -> tuple[BufferPool, list[str]]:
     return pool, returns
 
 
-def lend(pool: BufferPool, size: int, node_id: int | None = None) -> Chunk:
-    chunk = pool.try_lend(size, node_id)
+def lend(pool: BufferPool, size: int, reserve: Account | None = None) -> Chunk:
+    chunk = pool.try_lend(size, reserve)
     assert chunk is not None
     return chunk
 
 
-def take_all(pool: BufferPool, node_id: int | None, *, may_use_common: bool = True) -> int:
+def take_all(pool: BufferPool, reserve: Account | None, *, may_use_common: bool = True) -> int:
     """Lend to one node until nothing is left for it; the bytes it got."""
     taken = 0
-    while pool.try_lend(SMALLEST_CHUNK, node_id, may_use_common=may_use_common) is not None:
+    while pool.try_lend(SMALLEST_CHUNK, reserve, may_use_common=may_use_common) is not None:
         taken += SMALLEST_CHUNK
     return taken
 
@@ -165,49 +166,52 @@ def test_replaced_chunk_that_is_still_read_is_not_kept() -> None:
 
 def test_silent_node_leaves_other_nodes_their_reserve() -> None:
     """A silent node gets the common three quarters and its own part of the last."""
-    pool = pool_of(nodes=(1, 2))
+    silent, other = reserves = [Account(), Account()]
+    pool = pool_of(reserves=reserves)
 
-    assert take_all(pool, 1) == TOTAL * 3 // 4 + TOTAL // 8
-    assert take_all(pool, 2) == TOTAL // 8
+    assert take_all(pool, silent) == TOTAL * 3 // 4 + TOTAL // 8
+    assert take_all(pool, other) == TOTAL // 8
     assert pool.available_bytes == 0
 
 
 def test_single_node_may_take_everything() -> None:
-    pool = pool_of(nodes=(1,))
+    pool = pool_of(reserves=[only := Account()])
 
-    assert take_all(pool, 1) == TOTAL
+    assert take_all(pool, only) == TOTAL
 
 
-@pytest.mark.parametrize("node_id", [None, 9], ids=["no leader", "leads nothing in use"])
-def test_partition_of_no_known_leader_lives_on_the_common_memory(node_id: int | None) -> None:
+@pytest.mark.parametrize("reserve", [None, Account()], ids=["no leader", "leads nothing in use"])
+def test_partition_of_no_known_leader_lives_on_the_common_memory(reserve: Account | None) -> None:
     """A reserve belongs to a node that leads topics in use."""
-    assert take_all(pool_of(nodes=(1, 2)), node_id) == TOTAL * 3 // 4
+    assert take_all(pool_of(reserves=[Account(), Account()]), reserve) == TOTAL * 3 // 4
 
 
 def test_claimed_common_memory_leaves_a_node_its_reserve() -> None:
-    pool = pool_of(nodes=(1, 2))
+    pool = pool_of(reserves=[own := Account(), Account()])
 
-    assert take_all(pool, 1, may_use_common=False) == TOTAL // 8
+    assert take_all(pool, own, may_use_common=False) == TOTAL // 8
     assert pool.try_lend(SMALLEST_CHUNK, None, may_use_common=False) is None
 
 
 def test_reserve_of_many_nodes_is_at_least_a_chunk() -> None:
-    pool = pool_of(nodes=tuple(range(1, 1001)))
-    take_all(pool, 1)
+    reserves = [Account() for _ in range(1000)]
+    pool = pool_of(reserves=reserves)
+    take_all(pool, reserves[0])
 
-    assert pool.try_lend(SMALLEST_CHUNK, 2) is not None
+    assert pool.try_lend(SMALLEST_CHUNK, reserves[1]) is not None
 
 
 def test_node_that_leads_nothing_gives_its_reserve_back() -> None:
     """Memory lent to the node stays lent, and is free for all when it is returned."""
-    pool = pool_of(nodes=(1, 2))
-    held = [lend(pool, BATCH, 1) for _ in range(7)]
-    pool.set_nodes((2,))
+    former, left = reserves = [Account(), Account()]
+    pool = pool_of(reserves=reserves)
+    held = [lend(pool, BATCH, former) for _ in range(7)]
+    pool.divide_reserves([left])
 
-    assert take_all(pool, 2) == TOTAL - 7 * BATCH
+    assert take_all(pool, left) == TOTAL - 7 * BATCH
     pool.give_back(held[-1])
 
-    assert take_all(pool, 2) == BATCH
+    assert take_all(pool, left) == BATCH
 
 
 class Owner:
@@ -241,15 +245,16 @@ class AnyUse(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = pool_of(nodes=(1, 2, 3))
+        self.reserves = [Account() for _ in range(4)]
+        self.pool = pool_of(reserves=self.reserves[:3])
         self.held: dict[Chunk, int] = {}
         self.shared: set[Chunk] = set()
         self.views: list[tuple[Chunk, memoryview]] = []
 
-    @rule(target=chunks, size=st.integers(1, TOTAL // 2), node_id=st.sampled_from((None, 1, 2, 3, 4)))
-    def lend(self, size: int, node_id: int | None) -> Chunk | None:
+    @rule(target=chunks, size=st.integers(1, TOTAL // 2), node=st.sampled_from((None, 0, 1, 2, 3)))
+    def lend(self, size: int, node: int | None) -> Chunk | None:
         """Return a chunk without other holders or readers, or None."""
-        chunk = self.pool.try_lend(size, node_id)
+        chunk = self.pool.try_lend(size, None if node is None else self.reserves[node])
         if chunk is not None:
             assert chunk not in self.held
             assert chunk.exports == 0
@@ -292,9 +297,9 @@ class AnyUse(RuleBasedStateMachine):
         if self.views:
             self.views.pop(0)[1].release()
 
-    @rule(nodes=st.frozensets(st.integers(1, 4)))
+    @rule(nodes=st.frozensets(st.integers(0, 3)))
     def follow(self, nodes: frozenset[int]) -> None:
-        self.pool.set_nodes(nodes)
+        self.pool.divide_reserves(self.reserves[node] for node in nodes)
 
     @invariant()
     def bound_holds(self) -> None:

@@ -443,7 +443,7 @@ def nearly_full(*, left: int, leaders: tuple[int, ...] = (1, 1), batches: int = 
     for batch in [core.partition(1).queued.popleft() for _ in range(free_whole + (scrap > 0))]:
         core.pool.give_back(batch.chunk)
     if scrap:
-        assert core.pool.try_lend(BATCH - scrap, 1) is not None
+        assert core.pool.try_lend(BATCH - scrap, core.node(1).reserve) is not None
     assert core.pool.available_bytes == left
     return core
 
@@ -513,7 +513,7 @@ def make_held_up(core: CoreParts) -> None:
 
 
 def make_leaderless(core: CoreParts) -> None:
-    core.partition(0).leader_id = None
+    core.partition(0).leader = None
 
 
 def make_idle(core: CoreParts) -> None:

@@ -1,102 +1,111 @@
 """Partitions that are ready to be sent, lingers that end together, and partitions without a leader."""
 
+from typing import cast
+
 import pytest
 
-from aioproducer._accumulator.partition import Batch, Partition
+from aioproducer._accumulator.partition import Batch, Node, Partition
 from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_accumulator import ReadyNodes
+from aioproducer._timing.wakeup import Wakeup
 from aioproducer.records import TopicPartition
-from tests.fakes.core_parts import CoreParts, values
+from tests.fakes.core_parts import CoreParts, EventNotes, values
+
+NO_WAKEUP = cast("Wakeup", EventNotes())
 
 
-def partition(number: int, leader_id: int | None = 1) -> Partition:
+def partition(number: int, leader: Node | None) -> Partition:
     identity = IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True))
     partition = Partition(TopicPartition("t", number), identity, max_in_flight=5)
-    partition.leader_id = leader_id
+    partition.leader = leader
     return partition
 
 
-def two_ready() -> tuple[ReadyNodes, Partition, Partition]:
-    ready, first, second = ReadyNodes(lambda: None), partition(0), partition(1)
-    ready.add(first)
-    ready.add(second)
-    return ready, first, second
+class TwoReady:
+    """Two ready partitions of a node."""
+
+    def __init__(self) -> None:
+        self.ready, self.node = ReadyNodes(NO_WAKEUP), Node(1)
+        self.first, self.second = partition(0, self.node), partition(1, self.node)
+        self.ready.add(self.first)
+        self.ready.add(self.second)
+
+    def take_all(self) -> list[Partition]:
+        return [self.ready.take_first(self.node) for _ in range(len(self.node.ready))]
 
 
 def test_partitions_are_taken_in_the_order_they_became_ready() -> None:
-    ready, first, second = two_ready()
+    both = TwoReady()
 
-    assert [ready.take_first(1) for _ in range(3)] == [first, second, None]
+    assert both.take_all() == [both.first, both.second]
 
 
 def test_partition_stands_in_its_queue_once() -> None:
-    ready, only = ReadyNodes(lambda: None), partition(0)
-    ready.add(only)
-    ready.add(only)
+    both = TwoReady()
+    both.ready.add(both.first)
 
-    assert ready.count(1) == 1
-    assert [ready.take_first(1), ready.take_first(1)] == [only, None]
+    assert both.take_all() == [both.first, both.second]
 
 
 def test_partition_offered_again_goes_to_the_end() -> None:
-    ready, first, second = two_ready()
+    both = TwoReady()
 
-    taken = ready.take_first(1)
-    assert taken is first
-    ready.add(first)
+    taken = both.ready.take_first(both.node)
+    assert taken is both.first
+    both.ready.add(taken)
 
-    assert [ready.take_first(1), ready.take_first(1)] == [second, first]
+    assert both.take_all() == [both.second, both.first]
 
 
 def test_partition_without_room_in_a_request_keeps_its_turn() -> None:
-    ready, first, second = two_ready()
-    ready.take_first(1)
+    both = TwoReady()
+    both.ready.take_first(both.node)
 
-    ready.offer_first(first)
+    both.ready.offer_first(both.first)
 
-    assert [ready.take_first(1), ready.take_first(1)] == [first, second]
+    assert both.take_all() == [both.first, both.second]
 
 
 def test_partition_that_keeps_its_turn_can_still_move() -> None:
-    ready, only = ReadyNodes(lambda: None), partition(0)
-    ready.add(only)
-    ready.take_first(1)
+    both = TwoReady()
+    both.ready.take_first(both.node)
 
-    ready.offer_first(only)
+    both.ready.offer_first(both.first)
 
-    ready.withdraw(only)
-    assert ready.take_first(1) is None
+    both.ready.withdraw(both.first)
+    assert both.take_all() == [both.second]
 
 
 def test_nodes_are_served_apart() -> None:
-    ready, here, there = ReadyNodes(lambda: None), partition(0, 1), partition(1, 2)
-    ready.add(here)
-    ready.add(there)
-    assert ready.node_ids == [1, 2]
+    ready, here, there = ReadyNodes(NO_WAKEUP), Node(1), Node(2)
+    ready.add(partition(0, here))
+    ready.add(partition(1, there))
+    assert ready.nodes == [here, there]
 
-    ready.take_first(1)
+    ready.take_first(here)
 
-    assert (ready.node_ids, ready.take_first(3), ready.count(3)) == ([2], None, 0)
+    assert ready.nodes == [there]
 
 
 def test_partition_without_a_leader_is_remembered() -> None:
-    ready, lost = ReadyNodes(lambda: None), partition(0, None)
+    ready, lost = ReadyNodes(NO_WAKEUP), partition(0, None)
 
     ready.add(lost)
 
-    assert (list(ready.leaderless["t"]), ready.node_ids) == ([lost], [])
+    assert (list(ready.leaderless["t"]), ready.nodes) == ([lost], [])
 
 
 def test_withdrawn_partition_stands_nowhere() -> None:
     """The leader is about to change; a partition that was not queued stays so."""
-    ready, led, lost, idle = ReadyNodes(lambda: None), partition(0), partition(1, None), partition(2)
+    ready, node = ReadyNodes(NO_WAKEUP), Node(1)
+    led, lost, idle = partition(0, node), partition(1, None), partition(2, node)
     ready.add(led)
     ready.add(lost)
 
     for each in (led, lost, idle):
         ready.withdraw(each)
 
-    assert (ready.node_ids, list(ready.leaderless)) == ([], [])
+    assert (ready.nodes, list(ready.leaderless)) == ([], [])
 
 
 # Partitions that have something to send and no leader: metadata is asked for their topics

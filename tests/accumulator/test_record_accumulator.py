@@ -3,10 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.events import ProducerEvents
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.partition import Batch, BatchState
 from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._protocol.compression import CompressionType
 from tests.fakes.core_parts import CoreParts, sequences, values
 
@@ -103,7 +102,7 @@ def test_drained_batch_knows_where_it_went() -> None:
 
     [batch] = core.drain(node_id=1, connection=9)
 
-    assert (batch.node_id, batch.connection, batch.state, batch.attempts) == (1, 9, BatchState.ON_WIRE, 1)
+    assert (batch.node, batch.connection, batch.state, batch.attempts) == (core.node(1), 9, BatchState.ON_WIRE, 1)
 
 
 def test_open_batch_is_closed_when_it_is_drained() -> None:
@@ -125,9 +124,9 @@ def test_partition_is_offered_only_by_its_own_events() -> None:
     core = CoreParts(leaders=(1,) * 10_000)
     close_one(core, 7)
 
-    assert core.accumulator.ready.count(1) == 1
+    assert len(core.node(1).ready) == 1
     assert partitions(core.drain()) == [7]
-    assert core.accumulator.ready.count(1) == 0
+    assert len(core.node(1).ready) == 0
 
 
 # Leaders
@@ -180,12 +179,12 @@ def test_new_leader_waits_for_batches_in_flight_to_the_old() -> None:
 
 def test_reserves_follow_the_leaders() -> None:
     core = CoreParts(leaders=(1, 2), memory=64 * 1024)
-    core.pool.try_lend(48 * 1024, 2)
-    assert core.pool.try_lend(16 * 1024, 2) is None
+    core.pool.try_lend(48 * 1024, core.node(2).reserve)
+    assert core.pool.try_lend(16 * 1024, core.node(2).reserve) is None
 
     core.lead((2, 2), epoch=1)
 
-    assert core.pool.try_lend(16 * 1024, 2) is not None
+    assert core.pool.try_lend(16 * 1024, core.node(2).reserve) is not None
 
 
 # Coming back
@@ -352,7 +351,7 @@ def test_nothing_is_left_behind_by_any_day(steps: list[tuple[str, int]]) -> None
     core = day.core
     assert (core.pool.lent_bytes, core.generations.unfinished, core.wait_queues.records, core.failed) == (0, 0, 0, [])
     left = [batch for _, batches in core.accumulator.unfinished() for batch in batches]
-    assert (left, core.accumulator.ready.node_ids) == ([], [])
+    assert (left, core.accumulator.ready.nodes) == ([], [])
     assert (core.open_batches.memory_is_short, core.open_batches.may_use_common) == (False, True)
 
 
@@ -364,7 +363,7 @@ TIMEOUT_S = 120.0
 def overdue(core: CoreParts) -> list[Batch]:
     deadlines = core.accumulator.deadlines
     found = []
-    for queue in deadlines.take_due():
+    for queue in deadlines.take_due(MOST_PER_STEP):
         core.accumulator.close_overdue(queue, core.now)
         found += deadlines.overdue(queue, core.now)
         for batch in found:
@@ -424,7 +423,7 @@ def test_batch_on_the_wire_is_due_too() -> None:
     [batch] = core.drain()
     core.pass_time(TIMEOUT_S)
     deadlines = core.accumulator.deadlines
-    [queue] = deadlines.take_due()
+    [queue] = deadlines.take_due(MOST_PER_STEP)
 
     assert deadlines.overdue(queue, core.now) == [batch]
     batch.is_abandoned = True
@@ -460,9 +459,3 @@ def test_idle_partition_is_not_watched() -> None:
     overdue(core)
 
     assert (core.partition().is_empty, len(core.timers), overdue(core)) == (True, 0, [])
-
-
-def test_runtime_has_a_method_for_each_event() -> None:
-    events = {name for name in vars(ProducerEvents) if not name.startswith("_")}
-    assert events
-    assert events <= set(dir(ProducerRuntime))

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._accumulator.waiting import still_unknown
 from aioproducer._native.delivery import Delivery
@@ -148,7 +149,7 @@ def test_partition_that_stalled_while_waiting_delays_no_other() -> None:
 
 def test_earliest_call_of_all_nodes_is_served_first() -> None:
     core = full(leaders=(1, 2, 2), chunks=4)
-    core.pool.set_nodes({1})  # no reserves
+    core.pool.divide_reserves([core.node(1).reserve])  # no reserves
     order = [core.wait_in_queue(CHUNK, partition=partition) for partition in (1, 0, 2, 0)]
 
     served = []
@@ -469,7 +470,7 @@ def test_deadline_of_a_record_that_waited_counts_from_its_call() -> None:
 
     core.pass_time(70)
 
-    due = core.accumulator.deadlines.take_due()
+    due = core.accumulator.deadlines.take_due(MOST_PER_STEP)
     overdue = [batch for queue in due for batch in core.accumulator.deadlines.overdue(queue, core.now)]
     assert record.delivery._batch_result in {batch.result for batch in overdue}
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.partition import RecordDeadline
 from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
@@ -89,7 +90,7 @@ def wait(core: CoreParts, *, topic: str = "t", deadline_s: float = 2.0) -> Waiti
 
 
 def fill(core: CoreParts) -> None:
-    while core.pool.try_lend(1, None) is not None or core.pool.try_lend(1, 1) is not None:
+    while core.pool.try_lend(1, None) is not None or core.pool.try_lend(1, core.node(1).reserve) is not None:
         pass
 
 
@@ -134,7 +135,7 @@ def test_record_that_finds_room_keeps_its_deadline_in_its_batch() -> None:
     assert batch.first_deadline == pytest.approx(1002.0)
     core.pass_time(1.01)
     assert core.failed == []
-    assert core.accumulator.deadlines.take_due() == [core.partition()]
+    assert core.accumulator.deadlines.take_due(MOST_PER_STEP) == [core.partition()]
 
 
 # Places

@@ -33,6 +33,8 @@ FIGURES = {
     "batch_ms": ("p50 ms/batch", 0),
     "slow_batch_ms": ("p90 ms/batch", 0),
     "commit_ms": ("commit ms", 0),
+    "call_us": ("us/call", 0),
+    "claim_ms": ("claim ms", 1),
 }
 
 

@@ -11,6 +11,7 @@ from aioproducer.testing.kafka import KafkaCluster
 from tests.benchmarks.bench_run import Bench, Contestant
 from tests.benchmarks.brokers import KAFKA_VERSION, REAL_PROPERTIES, BrokerUnderTest, embedded_broker
 from tests.benchmarks.job import Job
+from tests.benchmarks.outbox_scenario import outbox
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, median_of, ratio
 from tests.benchmarks.spark_scenario import spark
 from tests.benchmarks.worker import WorkerError, failure_text, python_process
@@ -490,9 +491,10 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "import": import_time,
     "observed": observed,
     "tls": tls,
+    "outbox": outbox,
     "spark": spark,
 }
 """By the names that `--only` takes, in the order in which they run."""
 
-ONLY_WHEN_NAMED = frozenset({"spark", "tls"})
-"""The first takes as long as all the others, and needs PySpark; the second starts a broker of its own."""
+ONLY_WHEN_NAMED = frozenset({"outbox", "spark", "tls"})
+"""The first needs PostgreSQL; the second takes as long as all others, and needs PySpark; the third starts a broker."""

@@ -13,6 +13,7 @@ from tests.benchmarks.clients.raw_socket import prepared_request
 from tests.benchmarks.job import Job, Outcome, percentile
 from tests.benchmarks.report import BenchReport, Comparison, Row, ScenarioReport, comparison_cells, ratio, table_of
 from tests.benchmarks.scenarios import CALLED_BACK, ENQUEUE, ENQUEUED, HOOKS, JAVA, TRANSACTIONS
+from tests.outbox.postgres import missing_for_postgres
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "tests.benchmarks", "--embedded", "--quick"]
@@ -35,6 +36,20 @@ def test_benchmark_runs_on_the_embedded_cluster(tmp_path: Path) -> None:
     assert "256 KiB: rate / raw socket" in measured
     assert "send without await, 100 B: refused" in measured
     assert "defaults: rate / aiokafka" not in measured
+
+
+@pytest.mark.slow(seconds=40)
+@pytest.mark.skipif(bool(missing_for_postgres()), reason=missing_for_postgres() or "-")
+def test_outbox_is_measured_on_the_embedded_cluster(tmp_path: Path) -> None:
+    """Both relays send every row, since each ends only then."""
+    file = tmp_path / "bench.json"
+    command = [*COMMAND, "--only=outbox", "--json", str(file)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+    assert ended.returncode == 0, ended.stderr
+    (found,) = json.loads(file.read_text("utf-8"))["scenarios"]
+    assert len(found["comparisons"]) == 7
+    assert all(each["value"] > 0 for each in found["comparisons"])
 
 
 WORKS = [

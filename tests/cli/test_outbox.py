@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from aioproducer.outbox import Outbox
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import ended, refused, run, started
-from tests.outbox.test_relay import until
+from tests.outbox.test_relay import rows_left, until
 
 pytestmark = pytest.mark.slow
 
@@ -48,17 +48,41 @@ async def test_outbox_is_created_relayed_and_looked_after(url: str, tmp_path: Pa
     assert created == (0, "outbox kafka_outbox exists\n", [])
     assert stopped.code == 130
     found = json.loads(status.output)
-    assert (found["rows_waiting"], found["rows_parked"], found["relay"], found["trouble"]) == (0, 1, None, None)
+    assert (found["rows_waiting"], found["rows_parked"], found["trouble"]) == (0, 1, None)
+    assert [(shard["shard"], shard["relay"]) for shard in found["shards"]] == [(0, None)]
     assert "topic 'missing' is still unknown" in parked.output
     assert (skipped.code, skipped.output) == (0, "1 row was deleted\n")
     assert (retried.code, retried.errors) == (1, ["there is no such row"])
+
+
+async def test_relay_divides_and_keeps_rows(url: str) -> None:
+    await run("outbox", "create", url)
+    before = await run("outbox", "status", url)
+    await write(url, *["orders"] * 3)
+    async with FakeCluster(nodes=1, topics={"orders": 1}) as cluster:
+        options = ["-b", cluster.bootstrap_servers, "--shards", "4", "--keep", "3600"]
+        async with started("outbox", "relay", url, *options) as relay:
+            await until(lambda: len(cluster.records("orders", 0)) == 3)
+            engine = create_async_engine(url)
+            while await rows_left(engine, "kafka_outbox_sent") != 3:
+                pass
+            await engine.dispose()
+            relay.terminate()
+            await ended(relay)
+    status = await run("outbox", "status", url)
+
+    assert "no relay has worked yet" in before.output
+    lines = status.output.splitlines()
+    assert lines[4].split() == ["rows", "kept", "3"]
+    assert lines[5].split() == ["SHARD", "ROWS", "WAITING", "RELAY", "BATCH", "TROUBLE"]
+    assert [line.split()[0] for line in lines[6:]] == ["0", "1", "2", "3"]
 
 
 def test_missing_table_is_one_line(url: str) -> None:
     result = refused("outbox", "status", url)
 
     assert result.code == 1
-    assert result.errors == ["no such table: kafka_outbox"]
+    assert result.errors == ["no such table: kafka_outbox_relay"]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +94,11 @@ def test_missing_table_is_one_line(url: str) -> None:
         (["skip", "sqlite+aiosqlite://"], "give the ids of rows, or --batch"),
         (["retry", "sqlite+aiosqlite://", "1", "--batch"], "not both"),
         (["relay", "sqlite+aiosqlite://", "--on-refused", "drop"], "--on-refused must be stop, park or park-key"),
+        (
+            ["relay", "sqlite+aiosqlite://", "-b", "127.0.0.1:1", "--shards", "0"],
+            "--shards must be an int from 1 to 32",
+        ),
+        (["relay", "sqlite+aiosqlite://", "-b", "127.0.0.1:1", "--keep", "0"], "--keep must be a number above 0"),
     ],
 )
 def test_bad_argument_is_a_usage_error(arguments: list[str], text: str) -> None:

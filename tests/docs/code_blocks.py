@@ -51,13 +51,13 @@ def code_blocks(page: Path, *, of_spark: bool = False) -> list[CodeBlock]:
             is_shown=not any(start < match.start() < end for start, end in hidden),
         )
         for match in PYTHON_BLOCK.finditer(text)
-        if is_of_spark(page, match["code"]) == of_spark and not is_of_kerberos(match["code"])
+        if is_of_spark(page, match["code"]) == of_spark and not is_of_other_tests(match["code"])
     ]
 
 
-def is_of_kerberos(code: str) -> bool:
-    """Whether a block needs Kerberos: tests/secured runs it, on real brokers."""
-    return "GSSAPI" in code
+def is_of_other_tests(code: str) -> bool:
+    """Whether a block needs Kerberos: tests/secured runs it, on real brokers; or Django: tests/outbox, in a project."""
+    return "GSSAPI" in code or "from django" in code
 
 
 def is_of_spark(page: Path, code: str) -> bool:

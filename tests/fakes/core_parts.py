@@ -6,14 +6,16 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import pytest
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter
 from aioproducer._accumulator.buffer_pool import BufferPool
+from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.flush_generations import FlushGenerations
-from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings
+from aioproducer._accumulator.nodes import Nodes
+from aioproducer._accumulator.open_batches import MOST_PER_STEP, AccumulatorDependencies, AccumulatorSettings
 from aioproducer._accumulator.partition import (
     Batch,
     BatchOptions,
@@ -21,9 +23,10 @@ from aioproducer._accumulator.partition import (
     Partition,
     RecordDeadline,
 )
+from aioproducer._accumulator.partition import Node as Leader
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._accumulator.topic_partitions import PreferredNodes, TopicPartitions
+from aioproducer._accumulator.topic_partitions import TopicPartitions
 from aioproducer._accumulator.wait_queue import WaitingRecord
 from aioproducer._accumulator.waiting import WaitingLimits, WaitQueues
 from aioproducer._native.append import RecordAppender
@@ -42,21 +45,23 @@ from aioproducer.serializers import SerializerArgument, bind_serializer
 from tests.fakes.logs import EventList
 
 if TYPE_CHECKING:
+    from aioproducer._network.node_connection import NodeConnection
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
+    from aioproducer._timing.wakeup import Wakeup
 
 
 class EventNotes:  # noqa: PLR0904  # one per event
-    """Implements `ProducerEvents` and `NetworkEvents`; a test may put a function of its own in the place of one."""
+    """Takes the place of `ProducerEvents`, `NetworkEvents` and `Wakeup`; a test may replace some of its functions."""
 
     def __init__(self) -> None:
         self.wakes = 0
         self.opened: list[Partition] = []
         self.filled: list[tuple[TopicPartition, int]] = []
+        self.many_opened = 0
         self.unknown: list[str] = []
         self.failed: list[KafkaError] = []
         self.lost_logs: list[Partition] = []
         self.abandoned = 0
-        self.fatal: list[KafkaError] = []
         self.failed_nodes = 0
         self.tried_again = 0
         self._followers: list[MetadataRefresher] = []
@@ -73,9 +78,9 @@ class EventNotes:  # noqa: PLR0904  # one per event
     def wake(self) -> None:
         self.wakes += 1
 
-    memory_returned = wake
+    set = wake
 
-    def timer_set_earlier(self, when: float) -> None:
+    def set_alarm(self, when: float) -> None:
         self.on_timer(when)
 
     def batch_opened(self, queue: Partition) -> None:
@@ -83,6 +88,9 @@ class EventNotes:  # noqa: PLR0904  # one per event
 
     def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
         self.on_filled(topic_partition, size)
+
+    def many_batches_opened(self) -> None:
+        self.many_opened += 1
 
     def unknown_partition(self, topic: str) -> None:
         self.unknown.append(topic)
@@ -98,9 +106,6 @@ class EventNotes:  # noqa: PLR0904  # one per event
 
     def log_lost(self, queue: Partition) -> None:
         self.lost_logs.append(queue)
-
-    def failed_for_good(self, error: KafkaError) -> None:
-        self.fatal.append(error)
 
     def raise_not_accepting(self) -> NoReturn:
         """Fail the test: everything is open."""
@@ -135,6 +140,10 @@ def cluster_of(
     return Cluster(nodes=MappingProxyType(nodes), topics=MappingProxyType({topic: view}))
 
 
+NO_CONNECTIONS = cast("Mapping[int, NodeConnection]", dict.fromkeys(range(10)))
+"""Of the nodes of `cluster_of`, for tests in which nothing is sent."""
+
+
 class CoreParts:
     """Wired as in a producer; `now` is the time, in seconds."""
 
@@ -153,7 +162,7 @@ class CoreParts:
         self.on_clock: Callable[[], None] = _nothing
         self.finished_generations = 0
         self.failed: list[tuple[WaitingRecord, KafkaError]] = []
-        self.timers = TimerHeap(self.events.timer_set_earlier)
+        self.timers = TimerHeap(self.events.set_alarm)
         self.generations = FlushGenerations(self._note_generation)
         self.identity = ProducerIdentity(is_enabled=bool(settings.pop("idempotent", True)))
         if self.identity.is_enabled:
@@ -187,6 +196,7 @@ class CoreParts:
             on_failed=lambda record, error: self.failed.append((record, error)),
             trouble=lambda topic: KafkaError(f"{topic} is unknown"),
         )
+        self.connections = NO_CONNECTIONS
         self.lead(leaders)
 
     def _surroundings(self) -> AccumulatorDependencies:
@@ -197,7 +207,8 @@ class CoreParts:
             producer_identity=self.identity,
             random=random.Random(1),
             clock=self._read_clock,
-            events=self.events,
+            wakeup=cast("Wakeup", self.events),
+            events=cast("ProducerEvents", self.events),
             options=self.options,
             topic_options={},
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
@@ -218,7 +229,10 @@ class CoreParts:
     # What tests do
 
     def lead(self, leaders: Sequence[int], *, epoch: int = 0) -> None:
-        for topic in self.accumulator.update_cluster(cluster_of(leaders, epoch=epoch, racks=self.racks), ["t"]):
+        self.follow(cluster_of(leaders, epoch=epoch, racks=self.racks))
+
+    def follow(self, cluster: Cluster) -> None:
+        for topic in self.accumulator.update_cluster(cluster, ["t"], self.connections):
             self.wait_queues.topic_known(topic)
         self.wait_queues.leaders_changed()
 
@@ -254,8 +268,11 @@ class CoreParts:
     def partition(self, number: int = 0) -> Partition:
         return self.accumulator.partitions.find(TopicPartition("t", number))
 
-    def drain(self, node_id: int = 1, connection: int = 1) -> list[Batch]:
-        return self.accumulator.drain(node_id, connection, self.now)
+    def node(self, node_id: int = 1) -> Leader:
+        return self.accumulator.nodes.of(node_id)
+
+    def drain(self, node_id: int = 1, connection: int = 1, *, at_most: int = MOST_PER_STEP) -> list[Batch]:
+        return self.accumulator.drain(self.node(node_id), connection, self.now, at_most=at_most)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -402,6 +419,10 @@ def full(leaders: tuple[int, ...] = (1,), *, chunks: int = 8) -> Queue:
     return Queue(core)
 
 
+def leader_id(partition: Partition) -> int | None:
+    return None if partition.leader is None else partition.leader.id
+
+
 class Moves:
     """Notes each new leader of a partition, and sets it."""
 
@@ -409,9 +430,9 @@ class Moves:
         self.seen: list[tuple[int, int | None]] = []
         self.renewed: list[tuple[int, bool]] = []
 
-    def move(self, partition: Partition, leader_id: int | None) -> None:
-        partition.leader_id = leader_id
-        self.seen.append((partition.number, leader_id))
+    def move(self, partition: Partition, leader: Leader | None) -> None:
+        partition.leader = leader
+        self.seen.append((partition.number, leader_id(partition)))
 
     def note_renewed(self, partition: Partition, *, exists: bool) -> None:
         self.renewed.append((partition.number, exists))
@@ -432,16 +453,17 @@ def in_use(
     *,
     is_adaptive: bool = True,
     identity: ProducerIdentity | None = None,
-    preferred: PreferredNodes | None = None,
+    nodes: Nodes | None = None,
 ) -> tuple[TopicPartitions, Moves]:
-    moves = Moves()
+    moves, events = Moves(), ProducerEvents()
+    events.topic_recreated = moves.note_renewed
     partitions = TopicPartitions(
         identity or ProducerIdentity(is_enabled=True),
         max_in_flight=5,
         random=random.Random(1),
         move=moves.move,
-        on_recreated=moves.note_renewed,
+        events=events,
         is_adaptive=is_adaptive,
-        preferred=preferred or PreferredNodes(TimerHeap(lambda _: None), on_unavailable=lambda _: None),
+        nodes=nodes or Nodes(TimerHeap(lambda _: None), on_unavailable=lambda _: None),
     )
     return partitions, moves

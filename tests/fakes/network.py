@@ -25,7 +25,7 @@ class TimerDriver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.events = EventNotes()
         self.events.on_timer = lambda _when: self._set_alarm()
-        self.heap = TimerHeap(self.events.timer_set_earlier)
+        self.heap = TimerHeap(self.events.set_alarm)
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
 
@@ -119,6 +119,21 @@ class ClientAndNetwork(NamedTuple):
     loop: VirtualLoop
     driver: TimerDriver
     log: EventList
+
+    def is_ready(self, node_id: int) -> bool:
+        """Whether a node takes a request now."""
+        return self.client.nodes[node_id].ready_connection is not None
+
+    def connection_number(self, node_id: int) -> int:
+        """Return the number of the connection to a node; 0 if it takes no request now."""
+        connection = self.client.nodes[node_id].ready_connection
+        return 0 if connection is None else connection.number
+
+    def send(self, node_id: int, request: OutgoingRequest) -> None:
+        """Hand a request to the transport of a node that is ready."""
+        connection = self.client.nodes[node_id].ready_connection
+        assert connection is not None
+        connection.send(request)
 
 
 def client_on(

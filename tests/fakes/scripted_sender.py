@@ -1,27 +1,31 @@
 """A sender with the whole core behind it, and nodes that answer what a test says: no loop, no sockets."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVarTuple, cast
 
 from aioproducer._native.measures import LatencyHistogram
 from aioproducer._network.metadata_refresher import MetadataRefresher
-from aioproducer._network.network_client import NetworkClient
+from aioproducer._network.node_connection import NodeConnection
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest
 from aioproducer._protocol.error_codes import RENEGOTIATE
 from aioproducer._protocol.messages import Api
 from aioproducer._protocol.primitives import Response
+from aioproducer._protocol.produce import NodeEndpoint
 from aioproducer._sender.completion import Completion
 from aioproducer._sender.compressor import BatchCompressor
 from aioproducer._sender.produce_outcome import Policy
 from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer.cluster import Cluster, Node, PartitionView
+from aioproducer._timing.wakeup import Wakeup
+from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
 from aioproducer.records import TopicPartition
@@ -56,57 +60,69 @@ class CallbackQueue:
             self._soon.popleft()()
 
 
+class ScriptedNode:
+    """A node and the connection to it: a `NodeConnection` and a `BrokerConnection` in one."""
+
+    def __init__(self, client: ScriptedClient, node_id: int) -> None:
+        self._client = client
+        self._id = node_id
+
+    @property
+    def number(self) -> int:
+        return self._client.connections[self._id]
+
+    @property
+    def ready_connection(self) -> ScriptedNode | None:
+        return self if self.number and self._client.in_flight(self._id) < MAX_IN_FLIGHT else None
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        return self._client.errors.get(self._id)
+
+    @property
+    def blocked(self) -> Why | None:
+        if self.trouble is not None:
+            return Why(WaitReason.CONNECTING, detail=str(self.trouble))
+        return None if self._client.in_flight(self._id) < MAX_IN_FLIGHT else Why(WaitReason.IN_FLIGHT_FULL)
+
+    def connect(self) -> None:
+        """Nothing to do."""
+
+    def produce_version(self, at_most: int) -> int:
+        if self._client.version_error is not None:
+            raise self._client.version_error
+        return min(self._client.version, at_most)
+
+    def send(self, request: OutgoingRequest) -> None:
+        self._client.requests[self._id].append(request)
+
+    def apply_throttle_and_versions(self, response: Response, api: Api, now: float) -> None:  # noqa: ARG002
+        if response.throttle_time_ms:
+            self._client.throttled.append((self._id, response.throttle_time_ms))
+        if not RENEGOTIATE.isdisjoint(response.error_codes):
+            self._client.retired.append(self._id)
+
+    def disconnect(self, error: KafkaError) -> None:  # noqa: ARG002
+        self._client.disconnected.append(self._id)
+
+
 class ScriptedClient:
-    """Nodes 1 to 9, connected unless said otherwise."""
+    """Nodes 0 to 9, connected unless said otherwise."""
 
     def __init__(self) -> None:
-        self.requests: dict[int, list[OutgoingRequest]] = {node_id: [] for node_id in range(1, 10)}
-        self.connections = {node_id: node_id for node_id in range(1, 10)}
+        self.nodes = {node_id: ScriptedNode(self, node_id) for node_id in range(10)}
+        self.requests: dict[int, list[OutgoingRequest]] = {node_id: [] for node_id in self.nodes}
+        self.connections = {node_id: node_id for node_id in self.nodes}
+        """Numbers, which change with each connection; 0: not connected."""
         self.errors: dict[int, KafkaError] = {}
         self.throttled: list[tuple[int, int]] = []
         self.disconnected: list[int] = []
         self.retired: list[int] = []
         self.version = VERSION
         self.version_error: KafkaError | None = None
-        self.send_error: KafkaError | None = None
-
-    def connect(self, node_id: int) -> None:
-        """Nothing to do."""
-
-    def ready_connection(self, node_id: int) -> int:
-        """Changes with each connection; 0: not connected, or full."""
-        return self.connections[node_id] if self.in_flight(node_id) < MAX_IN_FLIGHT else 0
-
-    def last_error(self, node_id: int) -> KafkaError | None:
-        return self.errors.get(node_id)
-
-    def blocked(self, node_id: int) -> Why | None:
-        error = self.errors.get(node_id)
-        if error is not None:
-            return Why(WaitReason.CONNECTING, detail=str(error))
-        return None if self.in_flight(node_id) < MAX_IN_FLIGHT else Why(WaitReason.IN_FLIGHT_FULL)
 
     def in_flight(self, node_id: int) -> int:
         return len(self.requests[node_id])
-
-    def produce_version(self, node_id: int, at_most: int) -> int:  # noqa: ARG002
-        if self.version_error is not None:
-            raise self.version_error
-        return min(self.version, at_most)
-
-    def send(self, node_id: int, request: OutgoingRequest) -> None:
-        if self.send_error is not None:
-            raise self.send_error
-        self.requests[node_id].append(request)
-
-    def apply_throttle_and_versions(self, node_id: int, response: Response, *, api: Api, now: float) -> None:  # noqa: ARG002
-        if response.throttle_time_ms:
-            self.throttled.append((node_id, response.throttle_time_ms))
-        if not RENEGOTIATE.isdisjoint(response.error_codes):
-            self.retired.append(node_id)
-
-    def disconnect(self, node_id: int, error: KafkaError) -> None:  # noqa: ARG002
-        self.disconnected.append(node_id)
 
 
 class ScriptedMetadata:
@@ -128,7 +144,7 @@ class ScriptedMetadata:
         hints: dict[TopicPartition, PartitionView],
         *,
         topic_ids: dict[str, bytes],  # noqa: ARG002
-        endpoints: Sequence[Node],  # noqa: ARG002
+        endpoints: Mapping[int, NodeEndpoint],  # noqa: ARG002
     ) -> None:
         self.hints.update(hints)
 
@@ -150,9 +166,11 @@ class ScriptedSender:
         self.core = CoreParts(leaders=leaders, memory=1024 * 1024, **settings)
         self.loop = CallbackQueue(lambda: self.core.now)
         self.client = ScriptedClient()
+        self.core.connections = cast("Mapping[int, NodeConnection]", self.client.nodes)
+        self.core.lead(leaders)
         self.metadata = ScriptedMetadata(cluster_of(leaders))
         self.ids_asked = 0
-        self.fatal = self.core.events.fatal
+        self.fatal: list[KafkaError] = []
         self.log = EventList()
         loop = loop or cast("asyncio.AbstractEventLoop", self.loop)
         core = self.core
@@ -174,17 +192,18 @@ class ScriptedSender:
             backoff=ExponentialBackoff(100, 1000, 0.0, random=random.Random(1)),
             completion=self.completion,
             clock=lambda: core.now,
-            client=cast("NetworkClient", self.client),
             metadata=cast("MetadataRefresher", self.metadata),
             events=core.events,
+            on_fatal=self.fatal.append,
         )
+        self.wakeup = Wakeup(loop)
         self.sender = self._make_sender(
             loop, Policy(acks=acks, is_idempotent=core.identity.is_enabled, retries=retries)
         )
 
     def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
         core = self.core
-        compressor = BatchCompressor(loop, core.accumulator, wake=_nothing, log=self.log)
+        compressor = BatchCompressor(loop, core.accumulator, wakeup=Wakeup(loop), log=self.log)
         path = SendPath(
             accumulator=core.accumulator,
             wait_queues=core.wait_queues,
@@ -192,7 +211,7 @@ class ScriptedSender:
             settlement=self.settlement,
             identity=core.identity,
             timers=core.timers,
-            client=cast("NetworkClient", self.client),
+            wakeup=self.wakeup,
             metadata=cast("MetadataRefresher", self.metadata),
         )
         return Sender(policy, path, loop, request_timeout_ms=30_000, ask_producer_id=self._note_asked)
@@ -223,16 +242,19 @@ class ScriptedSender:
         self.loop.run()
         self.turn()
 
+    def leave_unsent(self, node_id: int) -> None:
+        """End the requests to a node as never handed to a transport."""
+        unsent, self.client.requests[node_id] = self.client.requests[node_id], []
+        for request in unsent:
+            request.on_end(Lost(BrokerConnectionError("not connected"), is_unprocessed=True))
+        self.loop.run()
+
     def lose(self, node_id: int) -> None:
         lost, self.client.requests[node_id] = self.client.requests[node_id], []
         self.client.connections[node_id] += 100
         for request in lost:
             request.on_end(Lost(BrokerConnectionError("gone")))
         self.loop.run()
-
-
-def _nothing() -> None:
-    """Wake no one: the test turns the sender itself."""
 
 
 def response(said: dict[int, Said], *, throttle_ms: int = 0) -> bytes:

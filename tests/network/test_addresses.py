@@ -398,10 +398,10 @@ async def test_name_is_looked_up_again_for_each_connection() -> None:
     network.client.update_nodes(cluster_of((1,)))
     for address in ("10.0.0.1", "10.0.0.2"):
         network.loop.names["host1"] = [address]
-        network.client.connect(1)
+        network.client.nodes[1].connect()
         await asyncio.sleep(1)
-        assert network.client.ready_connection(1)
-        network.client.disconnect(1, BrokerConnectionError("enough"))
+        assert network.is_ready(1)
+        network.client.nodes[1].disconnect(BrokerConnectionError("enough"))
         await asyncio.sleep(1)
     await network.client.close()
     assert [host for _, host, _ in network.loop.connects] == ["10.0.0.1", "10.0.0.2"]
@@ -424,12 +424,12 @@ async def test_silent_name_server_costs_the_setup_timeout() -> None:
 
     network.loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign, assignment]  # of this loop alone
     network.loop.names["host1"] = ["10.0.0.1"]
-    network.client.connect(1)
+    network.client.nodes[1].connect()
     await asyncio.sleep(2)
-    text = str(network.client.last_error(1))
-    network.client.connect(1)
+    text = str(network.client.nodes[1].trouble)
+    network.client.nodes[1].connect()
     await asyncio.sleep(1)
-    is_ready = bool(network.client.ready_connection(1))
+    is_ready = network.is_ready(1)
     await network.client.close()
 
     assert "broker 1 at host1:9092, as the cluster advertises it, cannot be resolved here within " in text
@@ -457,9 +457,9 @@ async def test_look_ups_of_many_names_begin_one_after_another() -> None:
     for number in nodes:
         network.loop.names[f"host{number}"] = [f"10.0.0.{number}"]
         network.loop.servers[f"10.0.0.{number}", 9092] = ScriptedBroker
-        network.client.connect(number)
+        network.client.nodes[number].connect()
     await asyncio.sleep(1)
-    ready = [number for number in nodes if network.client.ready_connection(number)]
+    ready = [number for number in nodes if network.is_ready(number)]
     await network.client.close()
 
     assert ready == [9]

@@ -83,9 +83,9 @@ async def test_node_that_has_moved_is_looked_for_where_it_is_now(place: tuple[st
     network.loop.servers["host", 9092] = network.loop.servers[place] = ScriptedBroker
     for node in (Node(0, "host", 9092), Node(0, *place)):
         name_nodes(network, node)
-        network.client.connect(0)
+        network.client.nodes[0].connect()
         await asyncio.sleep(1)
-        assert network.client.ready_connection(0)
+        assert network.is_ready(0)
     await network.client.close()
     assert [(host, port) for _, host, port in network.loop.connects] == [("host", 9092), place]
 
@@ -97,10 +97,10 @@ async def test_close_waits_for_the_connection_to_a_node_that_left() -> None:
     brokers: list[ScriptedBroker] = []
     network.loop.servers["a", 1] = lambda: brokers.append(ScriptedBroker()) or brokers[-1]
     name_nodes(network, Node(1, "a", 1))
-    network.client.connect(1)
+    network.client.nodes[1].connect()
     await asyncio.sleep(1)
     ends = Ends()
-    network.client.send(1, ends.request("last"))
+    network.send(1, ends.request("last"))
     name_nodes(network, Node(2, "b", 2))
 
     await network.client.close()
@@ -118,11 +118,11 @@ async def test_next_attempt_begins_with_the_next_address() -> None:
     network.loop.servers["10.0.0.2", 1] = ScriptedBroker
     name_nodes(network, Node(1, "a", 1))
     for _ in range(2):
-        network.client.connect(1)
+        network.client.nodes[1].connect()
         await asyncio.sleep(1)
-    is_ready = network.client.ready_connection(1) > 0
+    is_ready = network.is_ready(1)
     await network.client.close()
-    assert is_ready, network.client.last_error(1)
+    assert is_ready, network.client.nodes[1].trouble
     assert [host for _, host, _ in network.loop.connects] == ["10.0.0.1", "10.0.0.2"]
 
 
@@ -132,10 +132,10 @@ async def test_bootstrap_is_not_asked_while_a_node_is_reachable() -> None:
     network = client_on()
     network.loop.servers["a", 1], network.loop.servers["b", 1] = HangsUp, ScriptedBroker
     name_nodes(network, Node(1, "a", 1), Node(2, "b", 1))
-    network.client.connect(1)
-    network.client.connect(2)
+    network.client.nodes[1].connect()
+    network.client.nodes[2].connect()
     await asyncio.sleep(0.5)
-    assert network.client.last_error(1) is not None
+    assert network.client.nodes[1].trouble is not None
     candidates = [node_connection.node.id for node_connection in network.client._pool.candidates()]  # noqa: SLF001  # in random order
     await network.client.close()
     assert candidates == [1, 2]
@@ -150,7 +150,7 @@ async def test_errors_name_the_node_of_a_bootstrap_connection() -> None:
     await asyncio.sleep(1)
     name_nodes(network, Node(5, "seed", 9092))
     ends = Ends()
-    network.client.send(5, ends.request("lost"))
+    network.send(5, ends.request("lost"))
     await network.client.close()
     assert [str(error) for error in ends.errors()] == ["broker 5 at seed:9092: the producer was closed"]
 
@@ -161,7 +161,7 @@ async def test_failure_of_node_0_is_reported() -> None:
     network = client_on()
     network.loop.servers["a", 1] = HangsUp
     name_nodes(network, Node(0, "a", 1))
-    network.client.connect(0)
+    network.client.nodes[0].connect()
     await asyncio.sleep(0.5)
     await network.client.close()
     assert network.driver.events.failed_nodes == 1

@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer._network.cluster_updates import merge
 from aioproducer._network.metadata_refresher import MetadataRefresher, MetadataSettings
+from aioproducer._protocol.produce import NodeEndpoint
 from aioproducer.cluster import Cluster, MetadataResponse, Node, Partitions, PartitionView, TopicView
 from aioproducer.errors import BrokerConnectionError, MetadataTimeoutError, UnsupportedVersionError
 from aioproducer.records import TopicPartition
@@ -145,9 +146,9 @@ async def test_pause_is_counted_from_the_answer_that_asks_for_it() -> None:
     async with refreshing(slow) as (refresher, network):
         await refresher.first_response(10)
         await asyncio.sleep(0.4)
-        is_ready = [bool(network.client.ready_connection(1))]
+        is_ready = [network.is_ready(1)]
         await asyncio.sleep(0.2)
-        assert [*is_ready, bool(network.client.ready_connection(1))] == [False, True]
+        assert [*is_ready, network.is_ready(1)] == [False, True]
 
 
 @in_virtual_time
@@ -161,12 +162,12 @@ async def test_pause_begins_when_its_answer_is_read() -> None:
     async with refreshing(answer) as (refresher, network):
         await refresher.first_response(10)
         await asyncio.sleep(1)
-        is_ready = [bool(network.client.ready_connection(1))]
+        is_ready = [network.is_ready(1)]
         refresher.request_update("for the test")
         responses = network.client.counters.responses
         while network.client.counters.responses == responses:  # noqa: ASYNC110  # turn by turn
             await asyncio.sleep(0)
-        assert [*is_ready, bool(network.client.ready_connection(1))] == [True, False]
+        assert [*is_ready, network.is_ready(1)] == [True, False]
 
 
 @in_virtual_time
@@ -194,7 +195,7 @@ async def test_leader_hint_is_published() -> None:
         refresher.on_update(lambda _, changed: seen.append(list(changed)))
         hints = {TopicPartition("a", 0): PartitionView(2, 6)}
         for _ in range(2):
-            refresher.apply_leader_hints(hints, topic_ids={"a": ID})
+            refresher.apply_leader_hints(hints, topic_ids={"a": ID}, endpoints={})
         assert (refresher.cluster.leader_of("a", 0), seen) == (2, [["a"]])
 
 
@@ -206,8 +207,8 @@ async def test_node_that_a_hint_names_first_can_be_connected_to() -> None:
         refresher.add_topic("a", network.loop.time())
         await asyncio.sleep(1)
         hints = {TopicPartition("a", 0): PartitionView(2, 6)}
-        refresher.apply_leader_hints(hints, topic_ids={"a": ID}, endpoints=[Node(2, "other", 9093)])
-        network.client.connect(2)
+        refresher.apply_leader_hints(hints, topic_ids={"a": ID}, endpoints={2: NodeEndpoint("other", 9093, None)})
+        network.client.nodes[2].connect()
         await asyncio.sleep(0.1)
         assert [(host, port) for _, host, port in network.loop.connects[1:]] == [("other", 9093)]
 
@@ -385,13 +386,13 @@ async def test_failed_node_causes_one_metadata_request() -> None:
     async with refreshing(answers, MetadataSettings(retry_backoff_ms=0)) as (refresher, network):
         await refresher.first_response(5)
         for _ in range(50):  # as a sender does whose records wait
-            network.client.connect(2)
+            network.client.nodes[2].connect()
             await asyncio.sleep(0.02)
         failed = sum(host == "gone" for _, host, _ in network.loop.connects)
         network.loop.servers["gone", 9092] = ScriptedBroker
         await asyncio.sleep(2)
         asked = len(answers.asked)
-        network.client.disconnect(2, BrokerConnectionError("went away"))
+        network.client.nodes[2].disconnect(BrokerConnectionError("went away"))
         await asyncio.sleep(1)
         asked_after_loss = len(answers.asked)
 
@@ -408,7 +409,7 @@ async def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None
         network.loop.black_holes.add("gone")
         await refresher.first_response(5)
         for _ in range(20):
-            network.client.connect(2)
+            network.client.nodes[2].connect()
             await asyncio.sleep(1)
         failed = sum(host == "gone" for _, host, _ in network.loop.connects)
         asked = len(answers.asked)
@@ -420,9 +421,9 @@ async def test_metadata_is_asked_for_while_an_attempt_to_connect_hangs() -> None
 async def lose_unused_node(network: ClientAndNetwork) -> None:
     """Connect to node 2, which is up, and have it close its idle connection."""
     network.loop.servers["other", 9092] = ScriptedBroker
-    network.client.connect(2)
+    network.client.nodes[2].connect()
     await asyncio.sleep(1)
-    network.client.disconnect(2, BrokerConnectionError("idle for too long"))
+    network.client.nodes[2].disconnect(BrokerConnectionError("idle for too long"))
 
 
 @in_virtual_time
@@ -450,7 +451,7 @@ async def test_lost_node_causes_a_request_once_a_connect_fails() -> None:
         await asyncio.sleep(60)
         del network.loop.servers["other", 9092]  # refused at once
         before = len(answers.asked)
-        network.client.connect(2)
+        network.client.nodes[2].connect()
         await asyncio.sleep(0.5)
         after = len(answers.asked)
 
@@ -477,7 +478,7 @@ async def test_leader_hints_copy_a_topics_partitions_once() -> None:
     async with refreshing(Answers()) as (refresher, _):
         refresher.cluster = merge(Cluster(), MetadataResponse(1, NODES, (view,), "cluster", 1), 1.0)
         hints = {TopicPartition("a", number): PartitionView(2, 6) for number in range(count)}
-        refresher.apply_leader_hints(hints, topic_ids={"a": ID})
+        refresher.apply_leader_hints(hints, topic_ids={"a": ID}, endpoints={})
         cluster = refresher.cluster
 
     assert {cluster.leader_of("a", number) for number in range(count)} == {2}

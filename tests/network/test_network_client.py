@@ -57,8 +57,8 @@ async def until(network: ClientAndNetwork, condition: Callable[[], bool], limit_
 
 async def connect(network: ClientAndNetwork, *node_ids: int) -> None:
     for node_id in node_ids:
-        network.client.connect(node_id)
-    await until(network, lambda: all(network.client.ready_connection(node_id) for node_id in node_ids))
+        network.client.nodes[node_id].connect()
+    await until(network, lambda: all(network.is_ready(node_id) for node_id in node_ids))
 
 
 async def connected_client(server: Callable[[], ScriptedBroker] = ScriptedBroker) -> ClientAndNetwork:
@@ -153,7 +153,7 @@ async def test_reconnects_with_growing_pauses() -> None:
     network.client.update_nodes(cluster_of(Node(1, "dead", 1)))
     end = network.loop.time() + 60
     while network.loop.time() < end:
-        network.client.connect(1)
+        network.client.nodes[1].connect()
         await asyncio.sleep(0.005)
     await network.client.close()
     times = [when for when, host, _ in network.loop.connects if host == "dead"]
@@ -171,9 +171,9 @@ async def test_broker_that_only_handshakes_counts_as_down() -> None:
     network.client.update_nodes(cluster_of(Node(1, "mad", 1)))
     end = network.loop.time() + 60
     while network.loop.time() < end:
-        network.client.connect(1)
-        if network.client.ready_connection(1):
-            network.client.send(1, Ends().request("a"))
+        network.client.nodes[1].connect()
+        if network.is_ready(1):
+            network.send(1, Ends().request("a"))
         await asyncio.sleep(0.005)
     await network.client.close()
     assert 55 <= len(network.loop.connects) <= 85
@@ -183,12 +183,12 @@ async def test_broker_that_only_handshakes_counts_as_down() -> None:
 async def test_wish_to_connect_is_kept_through_the_pause() -> None:
     network = client_on()
     network.client.update_nodes(cluster_of(Node(1, "late", 1)))
-    network.client.connect(1)
-    await until(network, lambda: network.client.last_error(1) is not None)
+    network.client.nodes[1].connect()
+    await until(network, lambda: network.client.nodes[1].trouble is not None)
     network.loop.servers["late", 1] = ScriptedBroker
-    network.client.connect(1)
+    network.client.nodes[1].connect()
     await asyncio.sleep(0.1)
-    ready = bool(network.client.ready_connection(1)), network.client.last_error(1)
+    ready = network.is_ready(1), network.client.nodes[1].trouble
     await network.client.close()
     assert ready == (True, None)
 
@@ -198,14 +198,14 @@ async def test_connection_id_changes_with_every_connection() -> None:
     network = client_on()
     network.loop.servers["a", 1] = ScriptedBroker
     network.client.update_nodes(cluster_of(Node(1, "a", 1)))
-    ids = [network.client.ready_connection(1)]
+    ids = [network.connection_number(1)]
     for _ in range(2):
-        network.client.connect(1)
-        await until(network, lambda: bool(network.client.ready_connection(1)))
-        ids.append(network.client.ready_connection(1))
-        network.client.disconnect(1, BrokerConnectionError("enough"))
+        network.client.nodes[1].connect()
+        await until(network, lambda: network.is_ready(1))
+        ids.append(network.connection_number(1))
+        network.client.nodes[1].disconnect(BrokerConnectionError("enough"))
         await asyncio.sleep(0.01)
-        ids.append(network.client.ready_connection(1))
+        ids.append(network.connection_number(1))
     await network.client.close()
     none, first, after_first, second, after_second = ids
 
@@ -218,11 +218,11 @@ async def test_throttled_node_is_not_ready_until_its_pause_is_over() -> None:
     """As long as the broker asks, at most a minute (KIP-219)."""
     network = await connected_client()
     asks_for_a_pause = ProducerIdResponse(2**31 - 1, 0, -1, -1)
-    network.client.apply_throttle_and_versions(1, asks_for_a_pause, api=INIT_PRODUCER_ID, now=network.loop.time())
-    seen = [bool(network.client.ready_connection(1))]
+    network.client.nodes[1].apply_throttle_and_versions(asks_for_a_pause, INIT_PRODUCER_ID, network.loop.time())
+    seen = [network.is_ready(1)]
     for pause_s in (59.0, 1.1):
         await asyncio.sleep(pause_s)
-        seen.append(bool(network.client.ready_connection(1)))
+        seen.append(network.is_ready(1))
     await network.client.close()
     assert seen == [False, False, True]
 
@@ -233,11 +233,11 @@ async def test_shorter_pause_does_not_end_a_longer_one() -> None:
     network = await connected_client()
     for pause_ms in (10_000, 100):
         answer = CodeResponse(throttle_time_ms=pause_ms, error_code=0)
-        network.client.apply_throttle_and_versions(1, answer, api=METADATA, now=network.loop.time())
+        network.client.nodes[1].apply_throttle_and_versions(answer, METADATA, network.loop.time())
     ready = []
     for seconds in (1, 8, 2):
         await asyncio.sleep(seconds)
-        ready.append(bool(network.client.ready_connection(1)))
+        ready.append(network.is_ready(1))
     await network.client.close()
     assert ready == [False, False, True]
 
@@ -249,7 +249,7 @@ async def test_bootstrap_connection_becomes_the_nodes() -> None:
     network.loop.servers["seed", 9092] = lambda: ScriptedBroker(gives_ids)
     await producer_id(network)
     network.client.update_nodes(cluster_of(Node(5, "seed", 9092)))
-    ready = bool(network.client.ready_connection(5))
+    ready = network.is_ready(5)
     await network.client.close()
     assert (ready, len(network.loop.connects)) == (True, 1)
 
@@ -277,15 +277,15 @@ async def test_node_that_left_is_closed_when_nothing_is_in_flight() -> None:
     broker = ScriptedBroker()
     network = await connected_client(lambda: broker)
     ends = Ends()
-    network.client.send(1, ends.request("a"))
+    network.send(1, ends.request("a"))
     await asyncio.sleep(0.01)
     network.client.update_nodes(cluster_of(Node(2, "b", 2)))
-    ready = bool(network.client.ready_connection(1))
+    is_known = 1 in network.client.nodes
     broker.answer(broker.requests[0], b"late")
     await asyncio.sleep(0.01)
     still_connected = broker.is_connected
     await network.client.close()
-    assert (ready, ends.all, still_connected) == (False, [("a", b"late")], False)
+    assert (is_known, ends.all, still_connected) == (False, [("a", b"late")], False)
 
 
 @in_virtual_time
@@ -317,9 +317,9 @@ async def test_least_loaded_node_is_asked() -> None:
     network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "b", 2)))
     for node_id, host in ((1, "a"), (2, "b")):
         network.loop.servers[host, node_id] = server(node_id)
-        network.client.connect(node_id)
-    await until(network, lambda: bool(network.client.ready_connection(1) and network.client.ready_connection(2)))
-    network.client.send(1, Ends().request("busy"))
+        network.client.nodes[node_id].connect()
+    await until(network, lambda: network.is_ready(1) and network.is_ready(2))
+    network.send(1, Ends().request("busy"))
     for _ in range(5):
         await producer_id(network)
     await network.client.close()
@@ -332,11 +332,11 @@ async def test_close_ends_connecting_and_in_flight() -> None:
     network.loop.black_holes.add("hole")
     network.loop.servers["a", 1] = ScriptedBroker
     network.client.update_nodes(cluster_of(Node(1, "a", 1), Node(2, "hole", 2)))
-    network.client.connect(1)
-    network.client.connect(2)
-    await until(network, lambda: bool(network.client.ready_connection(1)))
+    network.client.nodes[1].connect()
+    network.client.nodes[2].connect()
+    await until(network, lambda: network.is_ready(1))
     ends = Ends()
-    network.client.send(1, ends.request("a"))
+    network.send(1, ends.request("a"))
     await network.client.close()
     await network.client.close()
     errors, tasks = [str(error) for error in ends.errors()], len(asyncio.all_tasks())
@@ -400,10 +400,10 @@ async def test_silent_node_is_asked_last() -> None:
     network = client_on()
     asked = asked_nodes(network, 1, 2)
     await connect(network, 1, 2)
-    network.client.send(1, Ends().request("silent"))
+    network.send(1, Ends().request("silent"))
     await asyncio.sleep(2)
     for name in ("busy", "very busy"):
-        network.client.send(2, Ends().request(name))
+        network.send(2, Ends().request(name))
     await ask_and_give_up(network, after_s=0.1)
     await network.client.close()
     assert asked == [2]
@@ -426,8 +426,8 @@ async def test_request_to_a_throttled_node_waits_for_its_pause() -> None:
     """It can be reached, and is asked by name because no other has the answer."""
     network = await connected_client(lambda: ScriptedBroker(gives_ids))
     began = network.loop.time()
-    network.client.apply_throttle_and_versions(
-        1, CodeResponse(throttle_time_ms=5_000, error_code=0), api=METADATA, now=began
+    network.client.nodes[1].apply_throttle_and_versions(
+        CodeResponse(throttle_time_ms=5_000, error_code=0), METADATA, began
     )
     await producer_id(network, 1)
     await network.client.close()
@@ -440,7 +440,7 @@ async def test_node_0_is_asked_when_it_is_meant() -> None:
     network = client_on()
     asked = asked_nodes(network, 0, 1)
     await connect(network, 0, 1)
-    network.client.send(0, Ends().request("keeps it busy"))
+    network.send(0, Ends().request("keeps it busy"))
     await ask_and_give_up(network, after_s=0.1, node_id=0)
     await network.client.close()
     assert asked == [0]
@@ -485,7 +485,7 @@ async def test_answer_names_the_node_behind_a_bootstrap_connection() -> None:
 async def test_only_node_is_connected_again_after_an_idle_close() -> None:
     """An idle connection was closed; nothing else would wake the waiter."""
     network = await connected_client(lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"")))
-    network.client.disconnect(1, IdleConnectionError("unused"))  # not noticed yet
+    network.client.nodes[1].disconnect(IdleConnectionError("unused"))  # not noticed yet
     async with asyncio.timeout(100):
         answer = await network.client.request(
             INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered, node_id=1

@@ -108,7 +108,7 @@ async def test_rebootstrap_goes_on_when_a_produce_names_a_leader() -> None:
         await refresher.first_response(5)
         await asyncio.sleep(1)
         network.client.rebootstrap()
-        refresher.apply_leader_hints({TopicPartition("t", 0): PartitionView(2, 5)}, topic_ids={"t": ID})
+        refresher.apply_leader_hints({TopicPartition("t", 0): PartitionView(2, 5)}, topic_ids={"t": ID}, endpoints={})
         asked = [node_connection.node.id for node_connection in network.client._pool.candidates()]  # noqa: SLF001  # no other way to see it
         refresher.request_update("test")
         await asyncio.sleep(2)

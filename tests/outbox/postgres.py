@@ -32,9 +32,14 @@ def missing_for_postgres() -> str:
 
 
 class Postgres:
-    """A server with trust for everyone on loopback; without fsync, since only processes are killed."""
+    """A server with trust for everyone on loopback.
 
-    def __init__(self) -> None:
+    Args:
+        durable: whether it syncs the disk; tests need not, since they only kill processes.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self._fsync = "on" if durable else "off"
         binaries = postgres_binaries()
         assert binaries is not None
         self._binaries = binaries
@@ -65,7 +70,12 @@ class Postgres:
         subprocess.run(command, user=self._user, cwd=self._folder, check=True, capture_output=True)
 
     def start(self) -> None:
-        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": self.port, "fsync": "off"}
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "port": self.port,
+            "fsync": self._fsync,
+        }
         settings = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
         self._process = subprocess.Popen(
             [str(self._binaries / "postgres"), "-D", self._data, *settings],

@@ -2,10 +2,11 @@
 
 The oldest request is carried out first, unless the chooser says otherwise: another one comes first, an answer is lost,
 a request fails, arrives after the relay has died, or never; a transaction of Kafka times out. The relays take each
-other's place at will, as if no lease were kept.
+other's place at will, as if no lease were kept. Each may have another number of shards.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +14,7 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from aioproducer.outbox._errors import RelayFencedError
+from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import (
     Batch,
     Claimed,
@@ -43,6 +44,10 @@ class LostError(Exception):
 
 class FencedError(Exception):
     """Kafka refuses an older epoch."""
+
+
+KEYS = ("writer x", "writer y")
+STAND_BY = (FencedError, RelayFencedError, ShardsChangedError)
 
 
 class Chooser(Protocol):
@@ -90,10 +95,20 @@ class Actor:
 
 
 @dataclass
+class Transactions:
+    """What Kafka keeps of one transactional id and its group."""
+
+    epoch: int = 0
+    staged: tuple[list[StoredRow], Position | None] = field(default_factory=lambda: ([], None))
+    position: Position | None = None
+
+
+@dataclass
 class World:
     """What the database and Kafka keep, and what is on its way to them."""
 
-    state: State = field(default_factory=lambda: State(identity="model", epoch=0))
+    states: list[State] = field(default_factory=lambda: [State(identity="0", epoch=0)])  # of each shard
+    identities: "count[int]" = field(default_factory=lambda: count(1))
     rows: dict[int, str] = field(default_factory=dict)  # id -> key; committed
     parked: dict[int, str] = field(default_factory=dict)
     written: list[int] = field(default_factory=list)  # ids that were committed, ever
@@ -101,10 +116,8 @@ class World:
     refused: frozenset[int] = frozenset()
     ids: "count[int]" = field(default_factory=lambda: count(1))
     tokens: "count[int]" = field(default_factory=lambda: count(1))
-    epoch: int = 0
-    staged: tuple[list[StoredRow], Position | None] = field(default_factory=lambda: ([], None))
+    kafka: dict[str, Transactions] = field(default_factory=lambda: defaultdict(Transactions))  # by identity
     log: list[int] = field(default_factory=list)
-    position: Position | None = None
     requests: list[Request] = field(default_factory=list)
 
     async def ask(self, actor: Actor, effect: Callable[[], object]) -> object:
@@ -112,54 +125,82 @@ class World:
         self.requests.append(request)
         return await request.answer
 
+    @property
+    def is_sent(self) -> bool:
+        return not self.rows and not any(state.claimed for state in self.states)
+
+    # The database
+
+    def resize(self, finished: Sequence[State], shards: int) -> bool:
+        now = [(state.identity, state.epoch, state.claimed) for state in self.states]
+        if self.is_refused(now != [(state.identity, state.epoch, ()) for state in finished]):
+            return False
+        kept = [replace(state, epoch=state.epoch + 1) for state in self.states[:shards]]
+        made = [State(identity=str(next(self.identities)), epoch=0) for _ in range(shards - len(kept))]
+        self.states = [replace(state, shard=at, shards=shards) for at, state in enumerate([*kept, *made])]
+        return True
+
+    def is_refused(self, is_other: bool) -> bool:  # noqa: FBT001  # tests take it away
+        return is_other
+
     # Kafka
 
-    def init(self) -> int:
-        self.epoch += 1
-        self.staged = ([], None)
-        return self.epoch
+    def init(self, identity: str) -> int:
+        self.kafka[identity].epoch += 1
+        self.kafka[identity].staged = ([], None)
+        return self.kafka[identity].epoch
 
-    def check(self, epoch: int) -> None:
-        if epoch != self.epoch:
+    def check(self, identity: str, epoch: int) -> None:
+        if epoch != self.kafka[identity].epoch:
             raise FencedError
 
-    def stage(self, epoch: int, rows: Sequence[StoredRow]) -> None:
-        self.check(epoch)
-        self.staged = ([*self.staged[0], *rows], self.staged[1])
+    def stage(self, identity: str, epoch: int, rows: Sequence[StoredRow]) -> None:
+        self.check(identity, epoch)
+        staged, position = self.kafka[identity].staged
+        self.kafka[identity].staged = ([*staged, *rows], position)
 
-    def stage_position(self, epoch: int, position: Position) -> None:
-        self.check(epoch)
-        self.staged = (self.staged[0], position)
+    def stage_position(self, identity: str, epoch: int, position: Position) -> None:
+        self.check(identity, epoch)
+        self.kafka[identity].staged = (self.kafka[identity].staged[0], position)
 
-    def end(self, epoch: int, *, commit: bool) -> None:
-        self.check(epoch)
-        rows, position = self.staged
-        self.staged = ([], None)
+    def end(self, identity: str, epoch: int, *, commit: bool) -> None:
+        self.check(identity, epoch)
+        rows, position = self.kafka[identity].staged
+        self.kafka[identity].staged = ([], None)
         if commit:
             if position is None:
                 raise FencedError  # it timed out
             self.log += [row.id for row in rows]
-            self.position = position
+            self.kafka[identity].position = position
 
     def time_out(self) -> None:
         """Abort what is open, as brokers do, and fence its producer."""
-        if self.staged != ([], None):
-            self.init()
+        for identity in [*self.kafka]:
+            if self.kafka[identity].staged != ([], None):
+                self.init(identity)
 
 
 class ModelStore:
-    def __init__(self, world: World, actor: Actor) -> None:
+    def __init__(self, world: World, actor: Actor, *, shard: int, shards: int) -> None:
         self._world = world
         self._ask = partial(world.ask, actor)
+        self._shard = shard
+        self._shards = shards
 
     def _check(self, state: State) -> None:
-        if state.epoch != self._world.state.epoch:
+        known = self._world.states[self._shard] if self._shard < len(self._world.states) else None
+        if known is None or (state.identity, state.epoch) != (known.identity, known.epoch):
             raise RelayFencedError
+
+    def _write(self, **changes: object) -> None:
+        self._world.states[self._shard] = replace(self._world.states[self._shard], **changes)  # type: ignore[arg-type]  # of a state
 
     async def take_over(self) -> State:
         def effect() -> State:
-            self._world.state = replace(self._world.state, epoch=self._world.state.epoch + 1)
-            return self._world.state
+            if len(self._world.states) != self._shards:
+                raise ShardsChangedError
+            self._write(epoch=self._world.states[self._shard].epoch + 1)
+            return self._world.states[self._shard]
 
         state = await self._ask(effect)
         assert isinstance(state, State)
@@ -168,8 +209,9 @@ class ModelStore:
     async def settle(self, state: State) -> None:
         def effect() -> None:
             self._check(state)
-            self._delete([batch for batch in self._world.state.claimed if batch not in state.claimed])
-            self._world.state = replace(state, number=self._world.state.number)
+            known = self._world.states[self._shard]
+            self._delete([batch for batch in known.claimed if batch not in state.claimed])
+            self._world.states[self._shard] = replace(state, number=known.number)
 
         await self._ask(effect)
 
@@ -179,17 +221,21 @@ class ModelStore:
                 for number in range(first, last + 1):
                     self._world.rows.pop(number, None)
 
+    def _own(self) -> list[int]:
+        rows = self._world.rows
+        return [each for each in sorted(rows) if KEYS.index(rows[each]) % self._shards == self._shard]
+
     async def claim(self, state: State, confirmed: Sequence[Batch]) -> Claimed | None:
         def effect() -> Claimed | None:
             self._check(state)
             self._delete(confirmed)
             taken = {each for batch in state.claimed for run in batch.runs for each in range(run[0], run[1] + 1)}
-            free = [each for each in sorted(self._world.rows) if each not in taken][:LIMIT]
+            free = [each for each in self._own() if each not in taken][:LIMIT]
             if not free:
-                self._world.state = replace(self._world.state, claimed=state.claimed)
+                self._write(claimed=state.claimed)
                 return None
             batch = Batch(state.number + 1, runs_of(free))
-            self._world.state = replace(self._world.state, number=batch.number, claimed=(*state.claimed, batch))
+            self._write(number=batch.number, claimed=(*state.claimed, batch))
             return Claimed(batch, [self._row(each) for each in free], is_full=len(free) == LIMIT)
 
         claimed = await self._ask(effect)
@@ -209,7 +255,7 @@ class ModelStore:
         return rows
 
     async def first_rows(self) -> Sequence[Waiting]:
-        rows = await self._ask(lambda: [Waiting(number, "topic") for number in self._world.rows])
+        rows = await self._ask(lambda: [Waiting(number, "topic") for number in self._own()])
         assert isinstance(rows, list)
         return rows
 
@@ -232,17 +278,17 @@ class ModelLog:
     def __init__(self, world: World, actor: Actor) -> None:
         self._world = world
         self._ask = partial(world.ask, actor)
+        self._identity = ""
         self._epoch = -1
 
     async def open(self, identity: str) -> None:
-        assert identity == "model"
-        epoch = await self._ask(self._world.init)
+        epoch = await self._ask(partial(self._world.init, identity))
         assert isinstance(epoch, int)
-        self._epoch = epoch
+        self._identity, self._epoch = identity, epoch
 
     async def position(self, topic: str) -> Position | None:
         assert topic == "topic"
-        position = await self._ask(lambda: self._world.position)
+        position = await self._ask(lambda: self._world.kafka[self._identity].position)
         assert position is None or isinstance(position, Position)
         return position
 
@@ -253,18 +299,32 @@ class ModelLog:
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         assert topic == "topic"
         refused = {row.id: "refused" for row in rows if row.id in self._world.refused}
-        await self._ask(partial(self._world.stage, self._epoch, rows))
-        await self._ask(partial(self._world.stage_position, self._epoch, position))
-        await self._ask(partial(self._world.end, self._epoch, commit=not refused))
+        of = self._identity, self._epoch
+        await self._ask(partial(self._world.stage, *of, rows))
+        await self._ask(partial(self._world.stage_position, *of, position))
+        await self._ask(partial(self._world.end, *of, commit=not refused))
         if refused:
             raise RowsRefusedError(refused)
 
 
 class History:
-    """One run: two relays and two writers until the steps are over, then a last relay that sends what is left."""
+    """One run: two relays and two writers until the steps are over, then a last relay that sends what is left.
 
-    def __init__(self, chooser: Chooser, *, steps: int, policy: Policy, refused: frozenset[int] = frozenset()) -> None:
+    Args:
+        shards: of each relay.
+    """
+
+    def __init__(  # what happens, for how long, and to what
+        self,
+        chooser: Chooser,
+        *,
+        steps: int,
+        policy: Policy,
+        refused: frozenset[int] = frozenset(),
+        shards: tuple[int, int] = (1, 1),
+    ) -> None:
         self._chooser = chooser
+        self._shards = shards
         self._steps = steps
         self._policy = policy
         self.world = World(refused=refused)
@@ -272,10 +332,10 @@ class History:
         self._late: list[Request] = []  # of relays that have died
 
     async def run(self) -> World:
-        self._begin("relay a", self._relay)
-        self._begin("writer x", self._writer)
-        self._begin("relay b", self._relay, rest=REST)
-        self._begin("writer y", self._writer)
+        for name, writer, shards, rest in zip("ab", KEYS, self._shards, (0, REST), strict=True):
+            for shard in range(shards):
+                self._begin(f"relay {name}", partial(self._relay, shard=shard, shards=shards), rest=rest)
+            self._begin(writer, self._writer)
         for _ in range(self._steps):
             await self._until_all_wait()
             options = self._options()
@@ -283,10 +343,10 @@ class History:
         for actor in self._actors:
             await self._die(actor)
         self._late.clear()
-        self._begin("last", self._relay)
+        self._begin("last", partial(self._relay, shard=0, shards=1))
         for _ in range(MOST_STEPS):
             await self._until_all_wait()
-            if not self.world.rows and not self.world.state.claimed:
+            if self.world.is_sent:
                 break
             self._carry_out(self.world.requests[0])
         await self._die(self._actors[-1])
@@ -316,7 +376,7 @@ class History:
         self.world.requests.remove(request)
         try:
             result = request.effect()
-        except (FencedError, RelayFencedError) as error:
+        except STAND_BY as error:
             request.answer.set_exception(error)
             return
         if is_lost:
@@ -340,7 +400,7 @@ class History:
         self._late.remove(request)
         try:
             request.effect()
-        except (FencedError, RelayFencedError):
+        except STAND_BY:
             return
 
     async def _die(self, actor: Actor) -> None:
@@ -353,23 +413,37 @@ class History:
 
     # Actors
 
-    async def _relay(self, actor: Actor) -> None:
+    async def _relay(self, actor: Actor, *, shard: int, shards: int) -> None:
+        """Be the worker of one shard, which divides the outbox where another number is found."""
         while True:
-            store, log = ModelStore(self.world, actor), ModelLog(self.world, actor)
             try:
                 while actor.rest > 0:
                     actor.rest -= 1
                     await self.world.ask(actor, lambda: None)
-                token = f"token {next(self.world.tokens)}"
-                session = Session(store, log, await store.take_over(), token=token, policy=self._policy)
+                await self._agree(actor, shards)
+                session = await self._session(actor, shard, shards)
                 await session.begin()
                 while True:
                     await session.send_waiting()
                     await self.world.ask(actor, lambda: None)
-            except (FencedError, RelayFencedError):
+            except STAND_BY:
                 actor.rest = REST
             except LostError:
                 continue
+
+    async def _agree(self, actor: Actor, shards: int) -> None:
+        while (stored := len(self.world.states)) != shards:
+            finished = []
+            for shard in range(stored):
+                session = await self._session(actor, shard, stored)
+                await session.finish()
+                finished.append(session.state)
+            await self.world.ask(actor, partial(self.world.resize, finished, shards))
+
+    async def _session(self, actor: Actor, shard: int, shards: int) -> Session:
+        store, log = ModelStore(self.world, actor, shard=shard, shards=shards), ModelLog(self.world, actor)
+        token = f"token {next(self.world.tokens)}"
+        return Session(store, log, await store.take_over(), token=token, policy=self._policy)
 
     async def _writer(self, actor: Actor) -> None:
         """Write rows of one key: transactions of one and two rows one after another, every third rolled back."""

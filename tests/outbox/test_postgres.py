@@ -144,7 +144,7 @@ async def test_relay_goes_on_after_the_server_was_killed(  # noqa: PLR0917  # fi
 
 @pytest.fixture
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioproducer.outbox._relay.POLL_S", (3_600.0, 3_600.0))
+    monkeypatch.setattr("aioproducer.outbox._worker.POLL_S", (3_600.0, 3_600.0))
 
 
 def has_sent(relay: Relay, rows: int) -> bool:

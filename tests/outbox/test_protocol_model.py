@@ -13,6 +13,7 @@ from aioproducer.outbox._protocol import (
     Batch,
     Policy,
     Position,
+    Session,
     State,
     decode_claimed,
     encode_claimed,
@@ -25,8 +26,15 @@ STEPS = 110
 TWO = State(identity="i", epoch=3, number=7, claimed=(Batch(6, ((1, 2),)), Batch(7, ((3, 3),))), topic="t", token="b")
 
 
-def ended(chooser: Chooser, *, policy: Policy = STOP, refused: frozenset[int] = frozenset()) -> World:
-    return asyncio.run(History(chooser, steps=STEPS, policy=policy, refused=refused).run())
+def ended(
+    chooser: Chooser,
+    *,
+    policy: Policy = STOP,
+    refused: frozenset[int] = frozenset(),
+    shards: tuple[int, int] = (1, 1),
+) -> World:
+    steps = STEPS * max(shards)
+    return asyncio.run(History(chooser, steps=steps, policy=policy, refused=refused, shards=shards).run())
 
 
 def check_exactly_once(world: World) -> None:
@@ -63,7 +71,7 @@ def test_model_finds_a_database_that_does_not_look_at_epochs(monkeypatch: pytest
 
 
 def test_model_finds_a_cluster_that_does_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "check", lambda _world, _epoch: None)
+    monkeypatch.setattr(World, "check", lambda *_: None)
 
     check_that_it_is_found()
 
@@ -74,10 +82,36 @@ def test_model_finds_a_start_that_does_not_read_the_offset(monkeypatch: pytest.M
     check_that_it_is_found()
 
 
-def check_that_it_is_found() -> None:
+def test_model_finds_a_change_of_shards_that_finishes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def finish(_session: Session) -> None: ...
+
+    monkeypatch.setattr(Session, "finish", finish)
+    monkeypatch.setattr(World, "is_refused", lambda _world, _is_other: False)
+
+    check_that_it_is_found(shards=(2, 1))
+
+
+@pytest.mark.parametrize("shards", [(2, 2), (2, 1), (1, 2)])
+def test_rows_are_sent_once_by_relays_with_shards(shards: tuple[int, int]) -> None:
+    """Also where their numbers differ: then each divides the outbox again as it takes the other's place."""
+    for seed in range(40):
+        check_exactly_once(ended(Mostly(seed), shards=shards))
+
+
+@pytest.mark.slow(seconds=15)
+@pytest.mark.parametrize("shards", [(2, 1), (1, 2)])
+def test_shards_change_once_with_one_deviation(shards: tuple[int, int]) -> None:
+    chooser = Deviations({})
+    ended(chooser, shards=shards)
+    every = [{at: choice} for at, options in enumerate(chooser.options) for choice in range(1, options)]
+    for deviation in every[:: 3 * int(os.environ.get("AIOPRODUCER_OUTBOX_EVERY", "6"))]:
+        check_exactly_once(ended(Deviations(deviation), shards=shards))
+
+
+def check_that_it_is_found(shards: tuple[int, int] = (1, 1)) -> None:
     def histories() -> None:
         for seed in range(30):
-            check_exactly_once(ended(Mostly(seed)))
+            check_exactly_once(ended(Mostly(seed), shards=shards))
 
     with pytest.raises(AssertionError):
         histories()

@@ -250,11 +250,11 @@ async def test_lost_cancellation_does_not_keep_the_relay(  # noqa: PLR0917  # fi
 ) -> None:
     """As asyncpg's does where it meets the error of a lost connection."""
 
-    async def listen(_store: SqlStore, _wake: object) -> None:
+    async def listen(*_: object) -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(SqlStore, "listen", listen)
+    monkeypatch.setattr("aioproducer.outbox._outbox.listen", listen)
     async with relaying(outbox, engine, kafka) as relay:
         await until(lambda: relay.statistics().is_working)
         async with engine.begin() as connection:

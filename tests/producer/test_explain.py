@@ -260,8 +260,7 @@ def reasons_of(script: ScriptedSender) -> list[WaitReason]:
     reasons = WaitReasons(
         script.core.accumulator,
         script.core.identity,
-        script.client,  # type: ignore[arg-type]  # the part that is asked
-        script.metadata,  # type: ignore[arg-type]
+        script.metadata,  # type: ignore[arg-type]  # the part that is asked
         script.core.now,
     )
     return [each.reason for each in reasons.batches(None)]

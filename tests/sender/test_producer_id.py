@@ -51,7 +51,7 @@ async def test_pause_begins_with_the_id() -> None:
     source = source_of(
         network.client,
         identity,
-        on_assigned=lambda: is_paused.append(not network.client.ready_connection(FIRST_BOOTSTRAP_NODE)),
+        on_assigned=lambda: is_paused.append(not network.is_ready(FIRST_BOOTSTRAP_NODE)),
     )
     source.ask()
     task = asyncio.create_task(source.run())
@@ -59,7 +59,7 @@ async def test_pause_begins_with_the_id() -> None:
     task.cancel()
     await asyncio.wait((task,))
     await asyncio.sleep(0.2)
-    is_ready = bool(network.client.ready_connection(FIRST_BOOTSTRAP_NODE))
+    is_ready = network.is_ready(FIRST_BOOTSTRAP_NODE)
     await network.client.close()
     assert (identity.producer_id, *is_paused, is_ready) == (7, True, True)
 

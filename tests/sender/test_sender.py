@@ -1,6 +1,5 @@
 """The sender's turns: requests, responses, lost connections, deadlines, and the texts of errors."""
 
-import asyncio
 import struct
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
@@ -14,7 +13,6 @@ from aioproducer._native.delivery import Delivery
 from aioproducer._network.requests import WRITTEN, Answered
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.sender import LAST_VERSION_BY_NAME, ProduceRequest
-from aioproducer._timing.timers import TICK_S
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
 from aioproducer.errors import (
     BrokerConnectionError,
@@ -27,7 +25,6 @@ from aioproducer.errors import (
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts
 from tests.fakes.scripted_sender import Said, ScriptedSender, response
-from tests.fakes.virtual_loop import in_virtual_time, virtual_loop
 
 WITH_HINTS = 10  # the first version of Produce whose responses name the new leader (KIP-951)
 
@@ -180,9 +177,9 @@ def test_lost_requests_are_resent_in_order() -> None:
 def test_request_never_handed_over_is_not_written() -> None:
     """A record of such a request is known not to be written when its time is over."""
     script = ScriptedSender(delivery_timeout_s=10)
-    script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
     script.turn()
+    script.leave_unsent(1)
     script.turn(seconds=10)
 
     error = delivery.exception()
@@ -192,10 +189,9 @@ def test_request_never_handed_over_is_not_written() -> None:
 
 def test_request_never_handed_over_is_no_attempt() -> None:
     script = ScriptedSender(retries=0)
-    script.client.send_error = BrokerConnectionError("not connected")
     delivery = script.core.send(b"v")
     script.turn()
-    script.client.send_error = None
+    script.leave_unsent(1)
     script.turn(seconds=1)
     assert script.settlement.counts.records_retried == 0
 
@@ -217,7 +213,7 @@ def test_use_of_the_last_epoch_wakes_the_sender() -> None:
     request.on_end(Answered(memoryview(response({0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})), script.core.now))
 
     assert script.core.identity.is_missing
-    assert script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
+    assert script.wakeup.is_set
     script.turn()
     assert script.ids_asked == 1
 
@@ -286,7 +282,10 @@ def test_memory_of_overdue_batches_is_lent_in_the_same_turn() -> None:
     script = ScriptedSender(delivery_timeout_s=10)
     script.client.connections[1] = 0
     pool = script.core.pool
-    held = [pool.try_lend(pool.total_bytes * 3 // 4, None), pool.try_lend(pool.total_bytes // 4 - SMALLEST_CHUNK, 1)]
+    held = [
+        pool.try_lend(pool.total_bytes * 3 // 4, None),
+        pool.try_lend(pool.total_bytes // 4 - SMALLEST_CHUNK, script.core.node(1).reserve),
+    ]
     overdue = script.core.send(b"v")
     script.turn(seconds=5)
     waiting = script.core.wait_in_queue()
@@ -387,23 +386,6 @@ def test_turn_sends_only_the_partition_with_a_batch(partitions: int) -> None:
     assert script.client.disconnected == []  # as it would be for a partition without a response
 
 
-@in_virtual_time
-async def test_alarm_within_a_tick_is_not_put_off() -> None:
-    """No alarm is set for less than a tick, but one set before may have less than that left."""
-    loop = virtual_loop()
-    script = ScriptedSender(loop=loop)
-    fired: list[str] = []
-    timers, due = script.core.timers, loop.time() + 10 * TICK_S
-    task = asyncio.create_task(script.sender.run())
-    timers.schedule(due, lambda _: fired.append("first"))
-    await asyncio.sleep(9.4 * TICK_S)
-    timers.schedule(due - 0.2 * TICK_S, lambda _: fired.append("sooner"))
-    await asyncio.sleep(0.7 * TICK_S)
-    task.cancel()
-    await asyncio.wait((task,))
-    assert fired == ["sooner", "first"]
-
-
 def test_written_request_wakes_the_sender() -> None:
     """With `acks=0` no response comes that could wake the sender."""
     script = ScriptedSender(leaders=(1, 1), acks=0, idempotent=False)
@@ -413,11 +395,11 @@ def test_written_request_wakes_the_sender() -> None:
     script.core.send(b"v", partition=1)
     script.turn()
     [request] = script.client.requests[1]
-    assert not script.sender._is_woken  # noqa: SLF001  # no task sleeps here that could be seen to wake
+    assert not script.wakeup.is_set
 
     request.on_end(WRITTEN)
 
-    assert script.sender._is_woken  # noqa: SLF001  # as above
+    assert script.wakeup.is_set
 
 
 def test_hint_that_names_node_0_is_taken() -> None:

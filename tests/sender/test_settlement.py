@@ -97,9 +97,9 @@ def test_batch_that_could_not_be_taken_apart_is_not_counted() -> None:
     pool = script.core.pool
     deliveries = [script.core.send(b"v" * 100) for _ in range(2)]
     script.turn()
-    while pool.try_lend(1, 1) is not None:
+    while pool.try_lend(1, script.core.node(1).reserve) is not None:
         pass
-    while pool.lend_for_unpacking(100, 1) is not None:
+    while pool.lend_for_unpacking(100, script.core.node(1).reserve) is not None:
         pass
 
     script.answer(1, {0: TOO_LARGE})
@@ -480,7 +480,7 @@ def test_record_of_a_batch_in_compression_ends_afterwards() -> None:
     kept, limited = send(script, b"1"), send(script, b"2", 1.0)
     accumulator, core = script.core.accumulator, script.core
     core.flush()
-    assert accumulator.drain(1, 1, core.now) == []
+    assert core.drain() == []
     [batch] = accumulator.take_unsealed()
     script.turn(seconds=1.01)
     assert not limited.done()

@@ -112,6 +112,16 @@ def test_timer_that_fired_does_not_fire_again() -> None:
     assert fired == [1.0]
 
 
+def test_due_timers_beyond_the_bound_stay_due() -> None:
+    heap, fired = TimerHeap(lambda _: None), list[float]()
+    for when in (3.0, 1.0, 2.0):
+        heap.schedule(when, lambda _, when=when: fired.append(when))  # type: ignore[misc]
+
+    heap.fire(5.0, at_most=2)
+
+    assert (fired, heap.next_at()) == ([1.0, 2.0], 3.0)
+
+
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=200))
 def test_due_uncancelled_timers_fire(timers: list[tuple[float, bool]]) -> None:
     heap, fired = TimerHeap(lambda _: None), list[float]()

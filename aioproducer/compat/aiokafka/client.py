@@ -77,4 +77,5 @@ class UnderlyingProducer(Producer):
         leader = self._running.metadata.cluster.leader_of(topic, partition)
         if leader is None:
             return BrokerError.of(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
-        return self._running.client.last_error(leader)
+        node = self._running.client.nodes.get(leader)
+        return None if node is None else node.trouble

@@ -135,7 +135,7 @@ def _one_pass(partitions: Iterable[Partition]) -> list[tuple[object, ...]]:
     return [
         (
             *partition.topic_partition,
-            partition.leader_id,
+            partition.leader,
             batch.count,
             batch.size,
             batch.attempts,

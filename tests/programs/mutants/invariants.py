@@ -159,7 +159,7 @@ INVARIANTS: Final = (
         Change(
             "_sender/sender.py",
             "Sender._wake_if_held_back",
-            "self._accumulator.ready.count(node_id) or self._wait_queues.records or self._identity.is_missing",
+            "node.ready or self._wait_queues.records or self._identity.is_missing",
             "self._wait_queues.records or self._identity.is_missing",
         ),
         families=("D2", "D19"),

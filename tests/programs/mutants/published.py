@@ -318,9 +318,9 @@ PUBLISHED: Final = (
         "KIP-219: a broker that asks for a pause gets none",
         Change(
             "_network/node_connection.py",
-            "NodeConnection.is_ready",
-            "self.connection is not None and (not self.is_throttled) and self.connection.can_send",
-            "self.connection is not None and self.connection.can_send",
+            "NodeConnection.ready_connection",
+            "connection is None or self.is_throttled or (not connection.can_send)",
+            "connection is None or (not connection.can_send)",
         ),
         families=("D19",),
     ),

@@ -1,6 +1,8 @@
 """Relays of an outbox are killed, stopped and run beside each other, on a real database and real Kafka.
 
-usage: nox -s outbox -- [--database postgres|sqlite] [--kafka 4.4.0] [--rounds 40] [--seed 1]
+usage: nox -s outbox -- [--database postgres|sqlite] [--kafka 4.4.0] [--rounds 40] [--seed 1] [--shards 3]
+
+With --shards, each relay divides the rows into another number of shards, of up to so many.
 
 Writers commit out of the order of their ids, and roll back. At the end, each row of a committed transaction must be in
 Kafka once for readers of committed records, none of one that was rolled back, and those of a key in order.
@@ -50,6 +52,7 @@ class Stage:
         }
         self.kafka = KafkaCluster(arguments.kafka, nodes=1, properties=quick)
         self.outbox = Outbox()
+        self._most_shards: int = arguments.shards
         self.committed: list[bytes] = []
         self.undone: list[bytes] = []
         self.unknown: set[bytes] = set()
@@ -92,6 +95,7 @@ class Stage:
 
     async def start_relay(self, step: int | None = None) -> asyncio.subprocess.Process:
         command = ["-m", "tests.programs.outbox.relay", self.url, self.kafka.bootstrap_servers, str(LEASE_S)]
+        command.append(str(self.random.randint(1, self._most_shards)))
         process = await asyncio.create_subprocess_exec(
             sys.executable, *command, *([] if step is None else [str(step)]), stdout=asyncio.subprocess.DEVNULL
         )
@@ -248,4 +252,5 @@ if __name__ == "__main__":
     parser.add_argument("--kafka", default="4.4.0")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=1)
     sys.exit(asyncio.run(main(parser.parse_args())))

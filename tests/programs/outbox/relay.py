@@ -1,6 +1,6 @@
 """A relay in a process of its own, which may kill itself before or after one of its requests.
 
-usage: python -m tests.programs.outbox.relay URL BOOTSTRAP LEASE_S [STEP]
+usage: python -m tests.programs.outbox.relay URL BOOTSTRAP LEASE_S SHARDS [STEP]
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from aioproducer._producer.transaction import Transaction
 from aioproducer.outbox import Outbox
 from aioproducer.outbox._kafka import ProducerLog
+from aioproducer.outbox._leases import Leases
 from aioproducer.outbox._store import SqlStore
 
 STEPS: "count[int]" = count()
@@ -35,9 +36,10 @@ def dies_at(step: int, owner: type, name: str) -> None:
     setattr(owner, name, counted)
 
 
-async def main(url: str, bootstrap: str, lease_s: float) -> None:
+async def main(url: str, bootstrap: str, *, lease_s: float, shards: int) -> None:
     engine = create_async_engine(url)
-    relay = Outbox().relay(engine, bootstrap, lease_s=lease_s, batch_rows=50, transaction_timeout_ms=5_000)
+    outbox = Outbox()
+    relay = outbox.relay(engine, bootstrap, lease_s=lease_s, shards=shards, batch_rows=50, transaction_timeout_ms=5_000)
     async with relay:
         while True:
             await asyncio.sleep(1)
@@ -45,9 +47,14 @@ async def main(url: str, bootstrap: str, lease_s: float) -> None:
 
 
 if __name__ == "__main__":
-    url, bootstrap, lease_s, *rest = sys.argv[1:]
-    requests = {SqlStore: ("take_over", "settle", "claim", "read"), ProducerLog: ("open", "position", "commit")}
-    for owner, names in {**requests, Transaction: ("send_offsets",)}.items():
+    url, bootstrap, lease_s, shards, *rest = sys.argv[1:]
+    requests = {
+        Leases: ("take_over", "resize"),
+        SqlStore: ("settle", "claim", "read"),
+        ProducerLog: ("open", "position", "commit"),
+        Transaction: ("send_offsets",),
+    }
+    for owner, names in requests.items():
         for name in names:
             dies_at(int(rest[0]) if rest else -1, owner, name)
-    asyncio.run(main(url, bootstrap, float(lease_s)))
+    asyncio.run(main(url, bootstrap, lease_s=float(lease_s), shards=int(shards)))

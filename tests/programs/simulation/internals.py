@@ -6,8 +6,7 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer import Producer
-from aioproducer._accumulator.buffer_pool import UNPACKING
-from aioproducer._accumulator.partition import Batch, BatchState, Partition
+from aioproducer._accumulator.partition import Batch, BatchState, Node, Partition
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.topic_partitions import Topic
@@ -30,7 +29,7 @@ class ProducerInternals:
         if running is None:
             return
         lent, pool = 0, running.pool
-        beyond = {chunk for chunk, payer in pool._lent.items() if payer == UNPACKING}  # noqa: SLF001  # as above
+        beyond = {chunk for chunk, payer in pool._lent.items() if payer is pool._unpacking}  # noqa: SLF001  # as above
         for partition in running.accumulator.partitions.in_use():
             self._check_queue(partition, violated, states)
             whole = [batch for batch in (*partition.queued, *partition.on_wire) if not batch.is_part]
@@ -72,8 +71,10 @@ class ProducerInternals:
     def check_pool(self, violated: Callable[[str, str], None]) -> None:
         """MEMORY: when nothing is lent, no holder is noted, and what is free is what the free lists hold."""
         pool = self._parts().pool
-        lent, holders, used = pool._lent, pool._holders, pool._used  # noqa: SLF001  # as above
-        if lent or holders or any(used.values()):
+        lent, holders = pool._lent, pool._holders  # noqa: SLF001  # as above
+        accounts = [pool._common, pool._unpacking, *pool._reserves]  # noqa: SLF001  # as above
+        used = [account.used for account in accounts]
+        if lent or holders or any(used):
             violated("MEMORY", f"nothing is lent, and {lent}, {holders}, {used} say otherwise")
         kept = sum(size * len(chunks) for size, chunks in pool._free.items())  # noqa: SLF001  # as above
         if kept != pool.free_bytes or kept > pool.total_bytes:
@@ -104,11 +105,10 @@ class ProducerInternals:
     def check_idle(self, violated: Callable[[str, str], None]) -> None:
         """STUCK: while the sender sleeps, no batch could be sent; call it where nothing else happens."""
         running = self._running
-        sleep = None if running is None else running.sender._sleep  # noqa: SLF001  # as above
-        if running is None or sleep is None or sleep.done():
+        if running is None or not running.wakeup.is_waited_for:
             return
         self._check_waiting(violated)
-        client, now = running.client, running.loop.time()
+        now = running.loop.time()
         generation = running.generations.current
         for partition in running.accumulator.partitions.in_use():
             batch = partition.open_batch
@@ -116,13 +116,12 @@ class ProducerInternals:
                 continue  # it holds nothing that could go, or linger
             if batch is not None and not batch.is_ready:
                 _check_lingering(batch, generation, now=now, violated=violated)
-            node_id = partition.leader_id
-            connection_id = 0 if node_id is None else client.ready_connection(node_id)
-            if not connection_id:
+            connection = None if partition.leader is None else partition.leader.connection.ready_connection
+            if connection is None:
                 continue
-            batch = partition.next_to_send(connection_id, now - _TICK_S)
+            batch = partition.next_to_send(connection.number, now - _TICK_S)
             if batch is not None:
-                violated("STUCK", f"{batch!r} could go to node {node_id}, which is ready, and the sender sleeps")
+                violated("STUCK", f"{batch!r} could go to {partition.leader!r}, which is ready, and the sender sleeps")
 
     def _check_waiting(self, violated: Callable[[str, str], None]) -> None:
         """STUCK: the earliest waiter for memory gets it when there is some.
@@ -137,7 +136,7 @@ class ProducerInternals:
         is_patient = pool.is_roomy and _is_moving(first.queue.key)
         whole = parts.open_batches._settings.batch_size if is_patient else 0  # noqa: SLF001  # as above
         capacity = pool.capacity_for(max(first.size, whole))
-        is_free = pool._used[None] + capacity <= pool._common_limit  # noqa: SLF001  # as above
+        is_free = pool._common.has_room(capacity)  # noqa: SLF001  # as above
         if is_free and pool.lent_bytes + capacity <= pool.total_bytes:
             violated("STUCK", f"a record of {first.size} bytes waits for memory, and the sender sleeps: {pool!r}")
 
@@ -231,35 +230,32 @@ class ReadyChecker:
         self._linger = linger
         self._drain = accumulator.drain
         self._withdraw = accumulator.ready.withdraw
-        self._ready = accumulator.ready
         self._settings = accumulator._settings  # noqa: SLF001  # as above
         self._violated = violated
-        self._left: dict[int, list[Partition]] = {}  # by node, as they were queued when a request had been made
+        self._left: dict[Node, list[Partition]] = {}  # as they were queued when a request had been made
 
-    def drain(self, node_id: int, connection: int, now: float) -> list[Batch]:
+    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[Batch]:
         """Take the batches of one request, which must be those of the first in the queue."""
-        waiting = self._queued(node_id)
-        stayed = [partition for partition in self._left.get(node_id, ()) if partition in waiting]
+        waiting = list(node.ready)
+        stayed = [partition for partition in self._left.get(node, ()) if partition in waiting]
         if waiting[: len(stayed)] != stayed:
-            self._violated("STUCK", f"{waiting} wait for node {node_id}, and {stayed} were there before")
+            self._violated("STUCK", f"{waiting} wait for {node!r}, and {stayed} were there before")
         may_go = [
             batch
-            for partition in waiting
+            for partition in waiting[:at_most]
             if (batch := partition.next_to_send(connection, now)) is not None
             and (batch.is_sealed or not batch.options.codec)
         ]
-        drained = self._drain(node_id, connection, now)
+        drained = self._drain(node, connection, now, at_most=at_most)
         self._linger.drained(drained, now)
-        self._left[node_id] = self._queued(node_id)
-        strays = [
-            partition for partition in self._left[node_id] if not partition.is_offered or partition.leader_id != node_id
-        ]
+        self._left[node] = list(node.ready)
+        strays = [partition for partition in node.ready if not partition.is_offered or partition.leader is not node]
         if strays:
-            self._violated("STUCK", f"{strays} are queued for node {node_id}, and do not know it")
+            self._violated("STUCK", f"{strays} are queued for {node!r}, and do not know it")
         size = sum(batch.wire_size for batch in may_go[: len(drained) + 1])
         is_full = len(drained) < len(may_go) and bool(drained) and size > self._settings.max_request_size
         if drained != may_go[: len(drained)] or (len(drained) < len(may_go) and not is_full):
-            self._violated("STUCK", f"{drained} go to node {node_id}, and {may_go} may, in this order")
+            self._violated("STUCK", f"{drained} go to {node!r}, and {may_go} may, in this order")
         return drained
 
     def withdraw(self, partition: Partition) -> None:
@@ -268,9 +264,6 @@ class ReadyChecker:
             if partition in queued:
                 queued.remove(partition)
         self._withdraw(partition)
-
-    def _queued(self, node_id: int) -> list[Partition]:
-        return list(self._ready._by_node.get(node_id, ()))  # noqa: SLF001  # as above
 
 
 def _is_moving(owner: object) -> bool:
@@ -282,7 +275,7 @@ def _is_moving(owner: object) -> bool:
 def _moves(partition: Partition) -> bool:
     """Whether a partition has closed batches, a leader, and has seen no attempt of the first of them fail."""
     first = next(iter((*partition.on_wire, *partition.queued)), None)
-    if first is None or partition.leader_id is None:
+    if first is None or partition.leader is None:
         return False
     return first.attempts <= (1 if partition.on_wire else 0)
 

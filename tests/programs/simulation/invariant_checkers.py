@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import ProtocolError, RecordMetadata
-from aioproducer._accumulator.partition import Batch
+from aioproducer._accumulator.partition import Batch, Node
 from aioproducer._protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from aioproducer.testing.fake_broker.faults import Fault
 from tests.programs.simulation.history import End, History, Operation
@@ -40,7 +40,7 @@ class LingerChecker:
         self._violated = violated
         settings = open_batches._settings  # noqa: SLF001  # invariants are about what is inside
         self._hurried: set[Batch] = set()
-        self._opened_for: dict[Partition, int | None] = {}  # leaders; of open batches
+        self._opened_for: dict[Partition, Node | None] = {}  # leaders; of open batches
         self._batch_size = settings.batch_size
         self._longest_record = longest_value + OVERHEAD
         steps = (
@@ -48,6 +48,7 @@ class LingerChecker:
             "take_over_waiting_record",
             "_close_full",
             "close_all",
+            "close_soon",
             "make_all_ready",
             "close_if_apart",
             "make_room",
@@ -72,7 +73,7 @@ class LingerChecker:
             if self._open_batches.memory_is_short:
                 self._hurried.update(self._all())
             if name == "_begin":
-                self._opened_for[done.partition] = done.partition.leader_id
+                self._opened_for[done.partition] = done.partition.leader
             if name == "make_room" and not done:
                 self._note_patience(arguments[0])
             return done
@@ -85,7 +86,8 @@ class LingerChecker:
         def looked(partition: Partition, now: float) -> None:
             company = self._company(partition, now)
             look(partition, now)
-            if not all(each.is_ready for each in company):
+            soon = self._open_batches._to_make_ready  # noqa: SLF001  # as above
+            if not all(each.is_ready or each in soon for each in company):
                 self._violated("LINGER", f"one of {company} stays, although the linger in {partition!r} was over")
 
         return looked
@@ -104,7 +106,7 @@ class LingerChecker:
         ]
 
     def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
-        if name in {"close_all", "make_all_ready", "take_over_waiting_record"}:
+        if name in {"close_all", "close_soon", "make_all_ready", "take_over_waiting_record"}:
             self._hurried.update(self._all())
         elif name == "_make_ready_with_others":  # by any timer: some are older than this checker
             self._hurried.update(self._company(arguments[0], self._open_batches.clock()))
@@ -182,9 +184,9 @@ class OvertakingChecker:
 
     def make_room(self, partition: OpenPartition, size: int) -> bool:
         """Lend memory to a batch: common memory only to callers before the one with the first claim."""
-        claimant, before = self._claimant, self._pool._used[None]  # noqa: SLF001  # as above
+        claimant, before = self._claimant, self._pool._common.used  # noqa: SLF001  # as above
         is_made = self._make_room(partition, size)
-        taken = self._pool._used[None] - before  # noqa: SLF001  # as above
+        taken = self._pool._common.used - before  # noqa: SLF001  # as above
         if claimant is None or not claimant.is_waiting or taken <= 0:
             return is_made
         if self._appending is None or self._appending.call_order > claimant.call_order:
@@ -316,7 +318,7 @@ class ReconnectChecker:
         self._announce()
 
     def _look(self) -> None:
-        for node_connection in self._pool._node_connections.values():  # noqa: SLF001  # as above
+        for node_connection in self._pool.nodes.values():
             before = self._connections.get(node_connection)
             if before is not None and node_connection.connection is not before and before.answers > 0:
                 self._in_a_row[node_connection] = 0

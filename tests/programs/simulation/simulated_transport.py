@@ -145,6 +145,8 @@ class SimulatedTransport(asyncio.Transport):  # noqa: PLR0904  # both ends of it
             limit -= len(sent)
             self._kept_size -= len(sent)
             self._network.depart(self, sent)
+        if self._is_closing:
+            return  # the last bytes have ended the connection: as in asyncio, its protocol is not told of room
         if self._is_paused and self._kept_size <= self._high // 4:
             self._is_paused = False
             self.protocol.resume_writing()

@@ -1,0 +1,57 @@
+"""Attempts that fail: told once, shown until one succeeds, and repeated less and less often."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.exc import DBAPIError
+
+from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer.outbox._errors import ForeignPositionError, InDoubtError, OutboxError
+
+if TYPE_CHECKING:
+    from aioproducer._logs import EventLog
+
+BACKOFF_MS: Final = (100, 10_000)
+
+
+class Attempts:
+    """The attempts of one task.
+
+    Args:
+        events: to tell errors.
+    """
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
+        self._failures = 0
+        self.retries: int = 0
+        self.trouble: str = ""
+        """The error of the last attempt; empty if it has succeeded."""
+
+    def succeeded(self) -> None:
+        """Forget the last error."""
+        self._failures, self.trouble = 0, ""
+
+    async def failed(self, error: Exception) -> None:
+        """Note an error, and wait until the next attempt."""
+        self.retries += 1
+        text = words_of(error)
+        if text != self.trouble and isinstance(error, OutboxError):
+            self._events.error("outbox_stopped", error=text)
+        elif text != self.trouble:
+            self._events.warning("outbox_not_sent", error=text)
+        self.trouble = text
+        is_for_people = isinstance(error, InDoubtError | ForeignPositionError)
+        delay_s = BACKOFF_MS[1] / 1000 if is_for_people else self._backoff.delay_s(self._failures)
+        self._failures += 1
+        await asyncio.sleep(delay_s)
+
+
+def words_of(error: Exception) -> str:
+    """Return what went wrong, without the statement and its values."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return str(cause) or type(cause).__name__

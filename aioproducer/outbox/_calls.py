@@ -1,0 +1,51 @@
+"""Calls of the database that end where their caller is cancelled: a connection in a transaction may keep its locks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+CLOSE_S: Final = 5.0
+
+ParametersT = ParamSpec("ParametersT")
+ResultT = TypeVar("ResultT")
+
+
+class Called(Protocol):
+    """An object with such calls."""
+
+    calls: set[asyncio.Future[Any]]
+    """Those that run."""
+
+
+CalledT = TypeVar("CalledT", bound=Called)
+
+
+def uninterrupted(
+    method: Callable[Concatenate[CalledT, ParametersT], Coroutine[Any, Any, ResultT]],
+) -> Callable[Concatenate[CalledT, ParametersT], Coroutine[Any, Any, ResultT]]:
+    """Let a call go on where its caller is cancelled."""
+
+    @wraps(method)
+    async def run(self: CalledT, /, *args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:
+        task = asyncio.ensure_future(method(self, *args, **kwargs))
+        self.calls.add(task)
+        task.add_done_callback(self.calls.discard)
+        return await asyncio.shield(task)
+
+    return run
+
+
+async def ended(called: Called) -> bool:
+    """Wait until the calls of an object have ended; cancel those that take too long, and return whether none did."""
+    calls = [*called.calls]
+    if calls:
+        await asyncio.wait(calls, timeout=CLOSE_S)
+    for call in calls:
+        if not call.done():
+            call.cancel()
+        elif not call.cancelled():
+            call.exception()  # it was raised, or its caller was cancelled
+    return all(call.done() for call in calls)

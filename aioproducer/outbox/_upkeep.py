@@ -1,0 +1,58 @@
+"""What a relay does with the tables beside its protocol: count what waits, and delete what was kept for long enough."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import delete, func, select
+
+from aioproducer.outbox._calls import ended, uninterrupted
+from aioproducer.outbox._tables import Tables, current_ms, ms_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+MOST_COUNTED: Final = 100_000
+DELETED_AT_ONCE: Final = 1_000
+
+
+class Upkeep:
+    """The tables of an outbox; each call uses a connection of the pool."""
+
+    def __init__(self, engine: AsyncEngine, tables: Tables) -> None:
+        self._engine = engine
+        self._tables = tables
+        self.calls: set[asyncio.Future[Any]] = set()
+
+    async def close(self) -> None:
+        """Wait until the calls have ended."""
+        await ended(self)
+
+    @uninterrupted
+    async def counted(self) -> tuple[int, float | None]:
+        """Return the number of rows, at most `MOST_COUNTED`, and the age of the oldest in seconds."""
+        rows = self._tables.rows
+        some = select(rows.c.id).limit(MOST_COUNTED).subquery()
+        age = select(current_ms() - ms_of(rows.c.created_at)).order_by(rows.c.id).limit(1)
+        async with self._engine.connect() as connection:
+            number = (await connection.execute(select(func.count()).select_from(some))).scalar_one()
+            age_ms = (await connection.execute(age)).scalar_one_or_none()
+        return number, None if age_ms is None else max(age_ms, 0) / 1000
+
+    async def delete_sent(self, older_than_s: float) -> None:
+        """Delete rows that were sent longer ago, in small transactions, so that none holds others up."""
+        while await self._delete_some(older_than_s) == DELETED_AT_ONCE:
+            pass
+
+    @uninterrupted
+    async def _delete_some(self, older_than_s: float) -> int:
+        """Delete the oldest rows, and those that were sent at the same time; returns how many were looked at."""
+        sent = self._tables.sent
+        is_old = ms_of(sent.c.sent_at) < current_ms() - round(older_than_s * 1000)
+        oldest = select(sent.c.sent_at, is_old).order_by(sent.c.sent_at, sent.c.id).limit(DELETED_AT_ONCE)
+        async with self._engine.begin() as connection:
+            old = [at for at, is_old in await connection.execute(oldest) if is_old]
+            if old:
+                await connection.execute(delete(sent).where(sent.c.sent_at <= old[-1]))
+        return len(old)

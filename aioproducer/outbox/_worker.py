@@ -1,0 +1,234 @@
+"""The task of one shard: it sends the shard's rows, or stands by while another relay does."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aioproducer._logs import event_log
+from aioproducer.outbox._attempts import Attempts, words_of
+from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
+from aioproducer.outbox._protocol import Policy, Session
+from aioproducer.outbox._wake import Waker, forget, watch
+
+if TYPE_CHECKING:
+    from aioproducer.outbox._kafka import ProducerLog
+    from aioproducer.outbox._leases import Lease, Leases
+    from aioproducer.outbox._protocol import State
+    from aioproducer.outbox._store import SqlStore
+
+POLL_S: Final = (0.02, 1.0)
+"""Between looks for rows: at first after there were some, and at most."""
+CANCEL_AGAIN_S: Final = 1.0
+"""Until a task that goes on after its cancellation is cancelled again."""
+REFRESH_S: Final = 3_600.0
+"""A position and a transactional id that are not used expire after days."""
+
+
+class Choices(NamedTuple):
+    """What a relay's user has chosen for each of its shards."""
+
+    policy: Policy
+    is_exact: bool
+    lease_s: float
+
+
+class Sides(NamedTuple):
+    """What a shard stands between."""
+
+    leases: Leases
+    store: SqlStore
+    kafka: ProducerLog
+
+
+class ShardWorker:
+    """Sends the rows of one shard.
+
+    Args:
+        outbox: name of the table.
+        shard: number, from 0.
+        shards: how many there are.
+        on_work: called each time this begins to send.
+    """
+
+    def __init__(
+        self,
+        outbox: str,
+        shard: int,
+        shards: int,
+        *,
+        sides: Sides,
+        choices: Choices,
+        on_work: Callable[[], object],
+    ) -> None:
+        self._outbox = outbox
+        self._shard = shard
+        self._shards = shards
+        self._leases, self._store, self._kafka = sides
+        self._choices = choices
+        self._on_work = on_work
+        self._events = event_log(f"outbox {outbox}" if shards == 1 else f"outbox {outbox} shard {shard}")
+        self.attempts: Attempts = Attempts(self._events)
+        self.is_working: bool = False
+        self.rows_sent: int = 0
+        self.batches_sent: int = 0
+        self._left = asyncio.Event()
+        self._refreshed_at = 0.0
+
+    @property
+    def rows_parked(self) -> int:
+        """Rows that this has parked."""
+        return self._store.rows_parked
+
+    def why_not_sent(self) -> str:
+        """Return the last error, or why the producer cannot send while it waits for brokers; empty without either."""
+        producer = self._kafka.producer
+        if self.attempts.trouble or not self.is_working or producer is None:
+            return self.attempts.trouble
+        return producer.health().reason
+
+    def leave(self) -> None:
+        """End to send, and let another relay work for as long as it may take to begin."""
+        self._left.set()
+
+    async def run(self) -> None:
+        """Work or stand by, without an end.
+
+        Raises:
+            ShardsChangedError: there is another number of shards.
+        """
+        waker = Waker(self._outbox)
+        watch(waker)
+        try:
+            while True:
+                await self._once(waker)
+        finally:
+            forget(waker)
+
+    async def finish(self) -> State:
+        """Stand by until no other relay works, commit and confirm what is claimed, and return the state then.
+
+        Raises:
+            ShardsChangedError: there is another number of shards.
+            Exception: of a database, a driver or Kafka.
+        """
+        state = await self._taken_over()
+        session = self._session(state)
+        await self._work(state, session.finish())
+        return session.state
+
+    async def _once(self, waker: Waker) -> None:
+        """Work until an error, and wait before the next attempt."""
+        try:
+            state = await self._taken_over()
+            await self._work(state, self._send(state, waker))
+        except RelayFencedError:
+            self._events.info("outbox_stands_by")
+        except ShardsChangedError:
+            raise
+        except Exception as error:  # noqa: BLE001  # of a database, a driver or Kafka: each is tried again
+            await self.attempts.failed(error)
+        if self._left.is_set():
+            await asyncio.sleep(self._choices.lease_s)
+            self._left.clear()
+
+    async def _taken_over(self) -> State:
+        """Stand by until no other relay works, and raise the epoch."""
+        seen: Lease | None = None
+        seen_at = monotonic()
+        while True:
+            lease = await self._leases.lease(self._shard, self._shards)
+            if seen is None or (lease.epoch, lease.renewals) != (seen.epoch, seen.renewals):
+                seen, seen_at = lease, monotonic()
+            # The clock of the database may be set back: a lease that is not renewed ends by this process's clock too.
+            is_free = lease.owner in {None, self._leases.owner}
+            is_over = is_free or lease.left_ms <= 0 or monotonic() - seen_at > self._choices.lease_s
+            if is_over and (state := await self._leases.take_over(self._shard, self._shards, lease)) is not None:
+                return state
+            self.attempts.trouble = ""
+            await asyncio.sleep(min(self._choices.lease_s / 5, 1.0))
+
+    async def _work(self, state: State, sending: Coroutine[object, object, None]) -> None:
+        """Open the store and run until an error, until the end, or until another relay takes over."""
+        trouble: str | None = None
+        tasks = [
+            asyncio.create_task(work) for work in (self._opened(sending), self._keep_lease(state), self._until_left())
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        except Exception as error:
+            trouble = words_of(error)
+            raise
+        finally:
+            self.is_working = False
+            await ended_tasks(tasks)
+            sending.close()  # where it was not begun
+            await self._kafka.close()
+            await self._store.close()
+            with suppress(Exception):  # the lease ends by itself
+                await self._leases.release(state, trouble)
+
+    async def _opened(self, sending: Coroutine[object, object, None]) -> None:
+        await self._store.open()
+        self.is_working = True
+        self._on_work()
+        await sending
+
+    async def _until_left(self) -> None:
+        await self._left.wait()
+
+    def _session(self, state: State) -> Session:
+        policy, is_exact, _ = self._choices
+        token = secrets.token_hex(8)
+        return Session(
+            self._store, self._kafka, state, token=token, policy=policy, is_exact=is_exact, on_sent=self._note_sent
+        )
+
+    async def _send(self, state: State, waker: Waker) -> None:
+        session = self._session(state)
+        await session.begin()
+        self._events.info("outbox_works", epoch=state.epoch, batch=session.state.number)
+        self._refreshed_at = monotonic()
+        pause_s = POLL_S[0]
+        while True:
+            if await session.send_waiting():
+                pause_s = POLL_S[0]
+            self.attempts.succeeded()
+            if monotonic() - self._refreshed_at > REFRESH_S:
+                await session.refresh()
+                self._refreshed_at = monotonic()
+            pause_s = await self._until_rows(waker, pause_s)
+
+    async def _until_rows(self, waker: Waker, pause_s: float) -> float:
+        """Wait until there are rows; returns the next pause."""
+        while True:
+            pause_s = POLL_S[0] if await waker.wait(pause_s) else min(pause_s * 2, POLL_S[1])
+            if monotonic() - self._refreshed_at > REFRESH_S or await self._store.first_rows():
+                return pause_s
+
+    async def _keep_lease(self, state: State) -> None:
+        """Renew the lease until the epoch is not the last one."""
+        while True:
+            await asyncio.sleep(self._choices.lease_s / 3)
+            await self._leases.renew(state, self.why_not_sent() or None)
+
+    def _note_sent(self, rows: int) -> None:
+        self.rows_sent += rows
+        self.batches_sent += 1
+        self.attempts.succeeded()
+
+
+async def ended_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a driver that meets an error may lose a cancellation."""
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)

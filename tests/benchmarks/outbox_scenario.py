@@ -1,0 +1,304 @@
+"""The scenario `outbox`: this package's relay beside a plain one, on PostgreSQL, which it starts; and the spool."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Final
+
+import asyncpg
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from sqlalchemy import MetaData, insert
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+
+from aioproducer.outbox import Outbox, Spool
+from aioproducer.outbox._leases import Leases
+from aioproducer.outbox._store import Limits, SqlStore
+from aioproducer.outbox._tables import tables_of
+from tests.benchmarks.bench_run import Bench
+from tests.benchmarks.brokers import fresh_topic
+from tests.benchmarks.outbox_relays import PLAIN_TABLE
+from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, figures_text, median_of, ratio
+from tests.benchmarks.worker import WorkerError, failure_text, python_process
+from tests.outbox.postgres import Postgres, missing_for_postgres
+
+TOPIC: Final = "bench-outbox"
+PARTITIONS: Final = 4
+VALUE: Final = b"x" * 300
+KEYS: Final = 1_000
+COLUMNS: Final = ("topic", "key", "value")
+RATE: Final = 500
+CLAIMED: Final = 1_000
+TASKS: Final = 100
+FEW: Final = 10_000
+PLAIN, INSERT, COMMIT = "plain relay", "bare INSERT", "INSERT + commit"
+RELAYS: Final = {OURS: ("ours", "kafka_outbox"), PLAIN: ("plain", "plain_outbox")}
+BACKLOG, PACED, ENQUEUE, SPOOL = "backlog", f"{RATE} events/s", "in a request", f"{TASKS} tasks"
+FEW_WAIT, MANY_WAIT = "few rows wait", "many rows wait"
+WAITING: Final = {FEW_WAIT: "few_outbox", MANY_WAIT: "many_outbox"}
+CPU, P50, P99, CALL, CLAIM = "cpu_us_per_record", "p50_us", "p99_us", "call_us", "claim_ms"
+COMPARED: Final = (
+    # measure, figure, (client, variant), the other
+    ("backlog: rate / plain relay", "records_per_s", (OURS, BACKLOG), (PLAIN, BACKLOG)),
+    ("backlog: CPU a row / plain relay", CPU, (OURS, BACKLOG), (PLAIN, BACKLOG)),
+    ("commit to reader, p50 / plain relay", P50, (OURS, PACED), (PLAIN, PACED)),
+    ("commit to reader, p99 / plain relay", P99, (OURS, PACED), (PLAIN, PACED)),
+    ("enqueue / bare INSERT", CALL, (OURS, ENQUEUE), (INSERT, ENQUEUE)),
+    ("spool: rate / INSERT + commit", "records_per_s", (OURS, SPOOL), (COMMIT, SPOOL)),
+    ("claim: many rows wait / few", CLAIM, (OURS, MANY_WAIT), (OURS, FEW_WAIT)),
+)
+Figures = dict[str, float]
+Measured = Sequence[tuple[str, str, Figures]]
+"""Client, variant and figures of one round."""
+
+
+class Place:
+    """The servers of one run."""
+
+    def __init__(self, server: Postgres, bootstrap_servers: str) -> None:
+        self._dsn = f"postgresql://{server.dsn}"
+        self._url = server.url("asyncpg")
+        self.bootstrap_servers = bootstrap_servers
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+        found = await asyncpg.connect(self._dsn)
+        try:
+            yield found
+        finally:
+            await found.close()
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[AsyncEngine]:
+        made = create_async_engine(self._url)
+        try:
+            yield made
+        finally:
+            await made.dispose()
+
+    @asynccontextmanager
+    async def relay(self, name: str, rows: int) -> AsyncIterator[Callable[[], Awaitable[Figures]]]:
+        """Run a relay in a process of its own, which ends when it has sent so many rows; yields the wait for that."""
+        program = ("-m", "tests.benchmarks.outbox_relays", name, self._dsn, self.bootstrap_servers, str(rows))
+        async with python_process(*program) as process:
+
+            async def ended() -> Figures:
+                printed, errors = await process.communicate()
+                if process.returncode:
+                    raise WorkerError(failure_text(f"relay {name} failed", errors))
+                found: Figures = json.loads(printed.splitlines()[-1])
+                return found
+
+            yield ended
+
+
+async def outbox(bench: Bench) -> ScenarioReport:
+    """Measure relays, `enqueue`, claims and the spool, each pair in turn."""
+    if missing := missing_for_postgres():
+        raise WorkerError(missing)
+    load_before = os.getloadavg()[0]
+    server = Postgres(durable=True)
+    try:
+        async with fresh_topic(bench.broker.bootstrap_servers, TOPIC, PARTITIONS):
+            rows = await _measured(bench, Place(server, bench.broker.bootstrap_servers))
+    finally:
+        server.stop()
+    comparisons = [
+        Comparison(measure, ratio(median_of(rows, *one, figure), median_of(rows, *other, figure)))
+        for measure, figure, one, other in COMPARED
+    ]
+    sizes = f"{_backlog(bench):,} rows of {len(VALUE)} bytes in the backlog, {_waiting(bench):,} in the large table"
+    notes = [
+        f"PostgreSQL with fsync on the same machine; {sizes}, claims of {CLAIMED:,}",
+        f"load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after",
+    ]
+    return ScenarioReport("outbox", "Outbox, beside a plain relay", rows, comparisons, notes)
+
+
+def _backlog(bench: Bench) -> int:
+    return bench.size(200_000, 2_000)
+
+
+def _waiting(bench: Bench) -> int:
+    return bench.size(5_000_000, FEW)
+
+
+async def _measured(bench: Bench, place: Place) -> list[Row]:
+    """Make the tables, and measure one thing after another, each for all rounds."""
+    async with place.engine() as engine, place.connection() as database:
+        await Outbox().create(engine)
+        await database.execute(PLAIN_TABLE)
+        for variant, table in WAITING.items():
+            await Outbox(table).create(engine)
+            await _fill(database, table, FEW if variant == FEW_WAIT else _waiting(bench))
+    rows: dict[tuple[str, str], Row] = {}
+    rounds = [(measure, number) for measure in _measures(bench, place) for number in range(bench.rounds)]
+    for measure, number in rounds:
+        for client, variant, figures in await measure():
+            rows.setdefault((client, variant), Row(client, variant)).add(figures)
+            bench.say(f"round {number + 1}/{bench.rounds}: {client}, {variant}: {figures_text(figures)}")
+    return [*rows.values()]
+
+
+async def _fill(database: "asyncpg.Connection[asyncpg.Record]", table: str, rows: int) -> None:
+    made = f"SELECT '{TOPIC}', 'k', $1::bytea FROM generate_series(1, $2::bigint)"
+    await database.execute(f"INSERT INTO {table} (topic, key, value) {made}", VALUE, rows, timeout=900)
+    await database.execute(f"VACUUM ANALYZE {table}", timeout=900)
+
+
+def _measures(bench: Bench, place: Place) -> Sequence[Callable[[], Awaitable[Measured]]]:
+    return (
+        lambda: backlog(place, _backlog(bench)),
+        lambda: paced(place, RATE * bench.size(10, 1)),
+        lambda: enqueue(place, bench.size(2_000, 100)),
+        lambda: spool(bench.size(10_000, 1_000)),
+        lambda: claim(place),
+    )
+
+
+async def backlog(place: Place, rows: int) -> Measured:
+    """Measure what each relay takes for a table of rows."""
+    measured = []
+    for client, (name, table) in RELAYS.items():
+        async with place.connection() as database:
+            await database.execute(f"TRUNCATE {table}")
+            records = ((TOPIC, b"%d" % (number % KEYS), VALUE) for number in range(rows))
+            await database.copy_records_to_table(table, records=records, columns=COLUMNS)
+        async with place.relay(name, rows) as ended:
+            taken = await ended()
+        measured.append(
+            (client, BACKLOG, {"records_per_s": rows / taken["seconds"], CPU: taken["cpu"] / rows * 1_000_000})
+        )
+    return measured
+
+
+async def paced(place: Place, rows: int) -> Measured:
+    """Measure how long events are on their way, one commit each, from another process than the relay."""
+    measured = []
+    for client, (name, table) in RELAYS.items():
+        async with place.connection() as database, place.relay(name, rows) as ended:
+            await database.execute(f"TRUNCATE {table}")
+            late = await _paced(place, database, table, rows)
+            await ended()
+        cuts = quantiles(late[len(late) // 5 :], n=100)  # without those that came before the relay worked
+        measured.append((client, PACED, {P50: cuts[49] * 1_000_000, P99: cuts[98] * 1_000_000}))
+    return measured
+
+
+async def _paced(place: Place, database: "asyncpg.Connection[asyncpg.Record]", table: str, rows: int) -> list[float]:
+    """Return the seconds from the commit of each event until a reader of committed records has it."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=place.bootstrap_servers, isolation_level="read_committed")
+    await consumer.start()
+    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+    consumer.assign(partitions)
+    await consumer.seek_to_end()
+    for partition in partitions:
+        await consumer.position(partition)  # the end is looked up before the first event
+    committed: dict[bytes, float] = {}
+    late: list[float] = []
+
+    async def read() -> None:
+        async for record in consumer:
+            late.append(time.perf_counter() - committed[record.value or b""])
+            if len(late) == rows:
+                return
+
+    reading = asyncio.create_task(read())
+    statement = f"INSERT INTO {table} (topic, key, value) VALUES ($1, $2, $3)"
+    began = time.perf_counter()
+    for number in range(rows):
+        await asyncio.sleep(max(began + number / RATE - time.perf_counter(), 0))
+        value = b"%d" % number + VALUE
+        committed[value] = time.perf_counter()  # the answer to the commit may come after the record
+        await database.execute(statement, TOPIC, b"%d" % (number % KEYS), value)
+        committed[value] = time.perf_counter()
+    await reading
+    await consumer.stop()
+    return late
+
+
+async def enqueue(place: Place, rows: int) -> Measured:
+    """Measure `enqueue` and the INSERT of SQLAlchemy that it stands for."""
+    made = Outbox()
+    statement = insert(made.metadata.tables["kafka_outbox"])
+    row = {"topic": TOPIC, "key": b"7", "value": VALUE, "headers": None, "partition": None, "timestamp": None}
+
+    async def ours(session: AsyncSession) -> None:
+        await made.enqueue(session, TOPIC, VALUE, key=b"7")
+
+    async def bare(session: AsyncSession) -> None:
+        await session.execute(statement, row)
+
+    async with place.engine() as engine:
+
+        async def timed(call: Callable[[AsyncSession], Awaitable[None]]) -> Figures:
+            async with AsyncSession(engine) as session:
+                began = time.perf_counter()
+                for _ in range(rows):
+                    await call(session)
+                taken = time.perf_counter() - began
+                await session.rollback()
+            return {CALL: taken / rows * 1_000_000}
+
+        await timed(ours)  # compiles the statement
+        return [(INSERT, ENQUEUE, await timed(bare)), (OURS, ENQUEUE, await timed(ours))]
+
+
+async def claim(place: Place) -> Measured:
+    """Measure claims from tables of two sizes."""
+    async with place.engine() as engine:
+        return [(OURS, variant, {CLAIM: await _claim_ms(engine, table)}) for variant, table in WAITING.items()]
+
+
+async def _claim_ms(engine: AsyncEngine, table: str) -> float:
+    """Return the median of claims that find the same rows, since the state that they are given stays."""
+    tables = tables_of(table, MetaData(), None)
+    leases = Leases(engine, tables, owner="bench", lease_s=10.0)
+    store = SqlStore(engine, tables, lease_s=10.0, limits=Limits(CLAIMED, 4 * 1024 * 1024))
+    await leases.create(1)
+    await store.open()
+    state = await leases.take_over(0, 1, await leases.lease(0, 1))
+    assert state is not None
+    taken = []
+    for _ in range(9):
+        began = time.perf_counter()
+        claimed = await store.claim(state, [])
+        taken.append(time.perf_counter() - began)
+        assert claimed is not None
+        assert len(claimed.rows) == CLAIMED
+    await store.close()
+    await leases.release(state, None)
+    return median(taken) * 1_000
+
+
+async def spool(records: int) -> Measured:
+    """Measure a spool, and SQLite as it is, each with a sync per transaction, on the same disk."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        async with Spool(Path(folder) / "spool.db", "127.0.0.1:1") as spooled:
+
+            async def store() -> None:
+                for _ in range(records // TASKS):
+                    await spooled.enqueue(TOPIC, VALUE)
+
+            began = time.perf_counter()
+            await asyncio.gather(*(store() for _ in range(TASKS)))
+            rate = records / (time.perf_counter() - began)
+        alone = await asyncio.to_thread(_commits_per_s, Path(folder) / "bare.db", records // TASKS)
+    return [(OURS, SPOOL, {"records_per_s": rate}), (COMMIT, SPOOL, {"records_per_s": alone})]
+
+
+def _commits_per_s(file: Path, rows: int) -> float:
+    with closing(sqlite3.connect(file)) as bare:
+        bare.execute("PRAGMA journal_mode=WAL")
+        bare.execute("CREATE TABLE bare (id INTEGER PRIMARY KEY, topic TEXT, key BLOB, value BLOB)")
+        began = time.perf_counter()
+        for _ in range(rows):
+            bare.execute("INSERT INTO bare (topic, value) VALUES (?, ?)", (TOPIC, VALUE))
+            bare.commit()
+        return rows / (time.perf_counter() - began)
