@@ -27,12 +27,7 @@ from tests.kafka_releases import (
     version_of_release,
 )
 from tests.nightly import choose, leave_out_nightly, pytest_addoption
-from tests.shares_of_workers import (
-    longest_first,
-    pytest_fixture_setup,
-    pytest_runtest_protocol,
-    pytest_xdist_make_scheduler,
-)
+from tests.shares_of_workers import BrokersOfShares, longest_first, pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from aioproducer import Producer
@@ -40,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [  # pytest finds them here
     "pytest_addoption",
-    "pytest_fixture_setup",
-    "pytest_runtest_protocol",
     "pytest_runtest_teardown",
     "pytest_warning_recorded",
     "pytest_xdist_make_scheduler",
@@ -71,6 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Such a shell has us ignore it, and programs inherit what is ignored.
     """
     choose(config)
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(BrokersOfShares())
     gc.disable()  # until all is collected: a fifth of that time is spent in search of garbage that is not there
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

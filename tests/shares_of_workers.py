@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 _RELEASE = re.compile(rf"[\[-]({'|'.join(map(re.escape, sorted(RELEASES, reverse=True)))})[\]-]")
-_UNNAMED = {"tests/real_broker/test_log_files.py": "4.4.0", "tests/testing/kafka/test_cache.py": "4.4.0"}
-"""Files whose tests use the broker of a release that their names do not say."""
+_UNNAMED = {
+    "tests/real_broker/test_log_files.py": "real 4.4.0",
+    "tests/testing/kafka/test_cache.py": "real 4.4.0",
+    "tests/real_broker/test_leader_dies.py": "three nodes",
+    "tests/testing/kafka/test_real_kafka.py": "three nodes",
+}
+"""Shares of tests whose names do not say which brokers they use, by file."""
 _WHOLE = {"tests/secured/test_kerberos.py"}
 """Files with brokers of their own, whose tests stay together."""
-_THREE_NODES = {"tests/real_broker/test_leader_dies.py", "tests/testing/kafka/test_real_kafka.py"}
 _SECONDS = {"kafka": 2.5, "slow": 1.0}
 """A test's time, on average, by its marker; 0.02 without one. A marker may say it: `slow(seconds=60)`."""
 _BROKER = re.compile(r"(kafka|secured|sessions|kerberos)_\d|three_kafka_nodes|proxied_kafka")
 """Fixtures that are a running broker of the whole session."""
 
-_running: list[tuple[pytest.FixtureDef[object], pytest.FixtureRequest]] = []
-
 
 def share_of(nodeid: str) -> str:
     """Return the name of a test's share: its file, or the real brokers that it uses."""
     path, _, name = nodeid.partition("::")
-    if path in _THREE_NODES:
-        return "three nodes"
-    release = None if path in _WHOLE else _RELEASE.search(name)
-    if release is None or "fake" in name:
-        return f"real {_UNNAMED[path]}" if path in _UNNAMED else path
-    return f"{'secured' if path.startswith('tests/secured/') else 'real'} {release[1]}"
+    release = None if path in _WHOLE or "fake" in name else _RELEASE.search(name)
+    if release is not None:
+        return f"{'secured' if path.startswith('tests/secured/') else 'real'} {release[1]}"
+    return _UNNAMED.get(path, path)
 
 
 @pytest.hookimpl(optionalhook=True)  # `-p no:xdist` has no such hook
@@ -67,20 +67,26 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (-seconds[share_of(item.nodeid)], share_of(item.nodeid)))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_fixture_setup(fixturedef: "pytest.FixtureDef[object]", request: "pytest.FixtureRequest") -> None:
-    """Note a broker of the whole session that is about to start."""
-    if fixturedef.scope == "session" and _BROKER.match(fixturedef.argname):
-        _running.append((fixturedef, request))
+class BrokersOfShares:
+    """A plugin that ends the brokers of a share behind its last test, for the processes of xdist.
 
+    Registered, not in conftest.py: pytest does not call the hooks of a folder for a fixture of the whole session.
+    """
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """End the brokers of a share behind its last test, in the processes of xdist."""
-    try:
-        return (yield)
-    finally:
-        is_last = nextitem is not None and share_of(nextitem.nodeid) != share_of(item.nodeid)
-        while is_last and hasattr(item.config, "workerinput") and _running:
-            fixture, request = _running.pop()
-            fixture.finish(request)
+    def __init__(self) -> None:
+        """No broker runs yet."""
+        self._running: list[tuple[pytest.FixtureDef[object], pytest.FixtureRequest]] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+        if fixturedef.scope == "session" and _BROKER.match(fixturedef.argname):
+            self._running.append((fixturedef, request))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[object]:
+        result = yield
+        if nextitem is not None and share_of(nextitem.nodeid) != share_of(item.nodeid):
+            while self._running:
+                fixture, request = self._running.pop()
+                fixture.finish(request)  # type: ignore[arg-type]  # of the type that the hook was called with
+        return result

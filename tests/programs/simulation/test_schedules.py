@@ -305,11 +305,11 @@ from tests.programs.simulation.scheduled_loop import PrioritySchedule
 from tests.programs.simulation.scenarios import LAG_S, play
 
 scenario = SCENARIOS["flush_gives_up_as_the_answer_comes"]
-print(sum(bool(play(scenario, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).violations) for seed in range(60)))
+print(sum(bool(play(scenario, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).violations) for seed in range(150)))
 """
 
 
 @pytest.mark.slow
 def test_priorities_find_the_race_now_and_then(copy: Tree) -> None:
-    assert 1 <= int(copy.run("-c", PRIORITIES).stdout) <= 20
+    assert 1 <= int(copy.run("-c", PRIORITIES).stdout) <= 50
     assert int(Tree(copy.folder.parent / "plain").run("-c", PRIORITIES).stdout) == 0
