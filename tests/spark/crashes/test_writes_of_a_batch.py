@@ -28,11 +28,11 @@ MATRIX = [
     for point in points(writes)
 ]
 IN_THE_GATE = [
-    *(Cell(1, point=point, how="stream") for point in ("decision 1", "round.half 1", "round 1")),
-    Cell(2, 1, "one", "after 1"),
-    Cell(2, 2, "one", "round.half 2"),
-    Cell(2, 2, "each", "after 2"),
-    Cell(2, point="nowhere", how="again after a row"),
+    *(Cell(1, point=point, how="stream", test="gate") for point in ("decision 1", "round.half 1", "round 1")),
+    Cell(2, 1, "one", "after 1", test="gate"),
+    Cell(2, 2, "one", "round.half 2", test="gate"),
+    Cell(2, 2, "each", "after 2", test="gate"),
+    Cell(2, point="nowhere", how="again after a row", test="gate"),
 ]
 WITH_THREADS = [Cell(3, 2, "each", point, "threads") for point in ("before", "round.half 2", "after 3")]
 THREADS_OF_ONE_SINK = [Cell(2, topics, "one", "nowhere", "threads") for topics in (1, 2)]

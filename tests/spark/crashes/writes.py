@@ -50,6 +50,7 @@ class Cell:
             it fails: at a row that cannot be sent, or in the round; or a stream without a function, of numbers or of
             files; or one job after the other, each tried again until it is done.
         batches: that are run, and whose rows are looked for.
+        test: in its name, where two tests on one cluster have the same cell.
     """
 
     writes: int
@@ -58,11 +59,12 @@ class Cell:
     point: str = "before"
     how: How = "in turn"
     batches: int = 3
+    test: str = "all"
 
     @property
     def name(self) -> str:
         """Of its topics, sinks and folder."""
-        parts = (f"w{self.writes}", f"t{self.topics}", self.sinks, self.point, self.how)
+        parts = (self.test, f"w{self.writes}", f"t{self.topics}", self.sinks, self.point, self.how)
         return "-".join(parts).replace(" ", "_").replace(".", "_")
 
     @property
