@@ -4,18 +4,14 @@ Spark's thread takes Arrow batches from the JVM and hands each over; two may be 
 while the next arrives. Back-pressure is the append itself: it waits for room, then Spark's thread waits, then the JVM.
 """
 
-import json
-import logging
-import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 import pyarrow as pa
@@ -30,6 +26,7 @@ from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
 from aioproducer.records import TopicPartition
 from aioproducer.spark._options import SinkOptions, in_sparks_words
 from aioproducer.spark._record_parts import SinkColumns
+from aioproducer.spark._report import PartitionRows, TaskCounts
 from aioproducer.spark._sent_rows import SentPart, SentRows
 
 BATCHES_ON_THE_WAY: Final = 2
@@ -37,30 +34,7 @@ ABORT_TIMEOUT_S: Final = 2.0
 _US_PER_S: Final = 1_000_000
 _MAX_US: Final = 2.0**62
 
-log: Final = logging.getLogger("aioproducer.spark")
-
 Watch: TypeAlias = Callable[[Producer], AbstractAsyncContextManager[object]]
-
-
-class PartitionRows(NamedTuple):
-    """Rows that a task has sent to a partition of Kafka."""
-
-    topic: str
-    partition: int
-    rows: int
-
-
-class TaskCounts(NamedTuple):
-    """Figures of what a task has sent."""
-
-    rows: int = 0
-    bytes: int = 0
-    """As the batches went to the brokers, compressed where asked for."""
-    batches: int = 0
-    retries: int = 0
-    skipped: int = 0
-    """Rows over a size limit that `onOversize=skip` has left out."""
-    partitions: tuple[PartitionRows, ...] = ()
 
 
 class TaskError(KafkaError):
@@ -302,62 +276,3 @@ def _slices(batch: pa.RecordBatch, rows: int | None) -> Iterator[pa.RecordBatch]
         return
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
-
-
-# Figures of a batch
-
-
-def batch_report(
-    tasks: Sequence[TaskCounts], *, query: str, batch: int | None, transactions: int, commit_s: float
-) -> dict[str, object]:
-    """Return the figures of a batch: rows, bytes, batches, retries in all and per task; rows per partition of Kafka."""
-    figures = [{name: count for name, count in task._asdict().items() if name != "partitions"} for task in tasks]
-    totals = {name: sum(each[name] for each in figures) for name in TaskCounts._fields if name != "partitions"}
-    return {
-        "query": query,
-        "batch": batch,
-        **totals,
-        "partitions": _rows_by_partition(tasks),
-        "tasks": figures,
-        "transactions": transactions,
-        "commit_seconds": round(commit_s, 3),
-        "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def _rows_by_partition(tasks: Sequence[TaskCounts]) -> dict[str, dict[str, int]]:
-    """Return rows in the form in which Spark writes offsets: {"orders": {"0": 23}}."""
-    found: Counter[tuple[str, int]] = Counter()
-    for task in tasks:
-        for topic, partition, rows in task.partitions:
-            found[topic, partition] += rows
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), rows in sorted(found.items()):
-        topics.setdefault(topic, {})[str(partition)] = rows
-    return topics
-
-
-def publish(report: Mapping[str, object], path: str | None) -> None:
-    """Log a line, and append a line of JSON to the file if there is one.
-
-    A report that cannot be written is logged and fails nothing: the rows are in Kafka.
-    """
-    if not log.hasHandlers():  # Spark shows the standard error of this process, which is its own
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-    log.info(
-        "%s, batch %s: %s rows in %s batches, %s bytes, %s retries, %s transactions, committed in %s s",
-        *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "retries", "transactions")),
-        report["commit_seconds"],
-    )
-    if report["skipped"]:
-        log.warning("%s, batch %s: %s rows too large were skipped", *(report[n] for n in ("query", "batch", "skipped")))
-    if path is None:
-        return
-    try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(report) + "\n")
-    except OSError as error:
-        log.warning("report=%s cannot be written: %s", path, error)

@@ -171,7 +171,7 @@ class Query:
             "topic": self.cell.topic(write),
             "exactlyOnce": "true",
             "sinkId": self.cell.sink(write),
-            "transactionTimeout": "10m",
+            "transactionTimeout": "15m",
             OPTION: Faults(str(self.folder), tuple(points)).text(),
         }
 
@@ -260,7 +260,7 @@ def wait_for(running: Mapping[Query, StreamingQuery | Jobs], *, may_stand: bool)
 def told(error: Exception | None) -> str | None:
     """Return what is told of the error that ended a query; None if it came to its end."""
     text = str(error)
-    return None if error is None or "HaltedError" in text else text[:1_500]
+    return None if error is None or "HaltedError" in text else text[:8_000]
 
 
 def main(folder: Path, cells: Sequence[Cell], servers: str) -> None:
