@@ -4,6 +4,7 @@ Spark's thread takes Arrow batches from the JVM and hands each over; two may be 
 while the next arrives. Back-pressure is the append itself: it waits for room, then Spark's thread waits, then the JVM.
 """
 
+import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Final, TypeAlias
 import anyio
 import pyarrow as pa
 import pyarrow.compute as pc
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import start_blocking_portal
 
 from aioproducer import Producer
 from aioproducer._shown_values import shown
@@ -84,22 +85,27 @@ class TaskSender:
             run = TaskRun(self, producer, task)
             try:
                 portal.call(run.start)
-                self._hand_over(portal, run, chain([first], filled))
+                self._hand_over(portal.call(run.loop), run, chain([first], filled))
                 return portal.call(run.finish)
             except BaseException:
                 portal.call(run.abandon)
                 raise
 
-    def _hand_over(self, portal: BlockingPortal, run: "TaskRun", batches: Iterator[pa.RecordBatch]) -> None:
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, run: "TaskRun", batches: Iterator[pa.RecordBatch]) -> None:
         on_the_way: deque[Future[None]] = deque()
         pace = Pace(self.options.max_records_per_second)
-        for batch in (part for whole in batches for part in _slices(whole, self.options.max_records_per_second)):
-            if len(on_the_way) == BATCHES_ON_THE_WAY:
+        try:
+            for batch in (part for whole in batches for part in _slices(whole, self.options.max_records_per_second)):
+                if len(on_the_way) == BATCHES_ON_THE_WAY:
+                    on_the_way.popleft().result()
+                pace.wait_for(batch.num_rows)
+                # A task of the portal would cost three times as much.
+                on_the_way.append(asyncio.run_coroutine_threadsafe(run.send(batch), loop))
+            while on_the_way:
                 on_the_way.popleft().result()
-            pace.wait_for(batch.num_rows)
-            on_the_way.append(portal.start_task_soon(run.send, batch))
-        for sent in on_the_way:
-            sent.result()
+        finally:
+            for behind_a_failure in on_the_way:
+                behind_a_failure.cancel()
 
 
 class TaskRun:
@@ -129,6 +135,10 @@ class TaskRun:
             raise TaskError(f"task {self._task}: {in_sparks_words(error)}") from error
         if self._is_transactional:
             await self._producer.begin_transaction()
+
+    async def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of every method."""
+        return asyncio.get_running_loop()
 
     async def send(self, batch: pa.RecordBatch) -> None:
         """Append all rows of a batch; a failure of an earlier delivery comes out at `finish`.
@@ -183,7 +193,10 @@ class TaskRun:
 
     def _complete(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return only the columns that are sent, with the constant headers and a timestamp that Arrow knows."""
-        columns = {part: batch.column(part) for part in sorted(self._columns.present - {"topic"})}
+        parts = sorted(self._columns.present - {"topic"})
+        if batch.schema.names == parts and not (self._columns.has_seconds or self._options.headers):
+            return batch
+        columns = {part: batch.column(part) for part in parts}
         if self._columns.has_seconds:
             columns["timestamp"] = self._from_seconds(columns["timestamp"], first_row)
         if self._options.headers:
