@@ -13,8 +13,9 @@ from aioproducer.spark._coordinators import prepared, with_sink
 from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import RowShape
+from aioproducer.spark._report import TaskCounts, batch_report
 from aioproducer.spark._row_groups import Split, records_of
-from aioproducer.spark._task import TaskCounts, TaskSender, Watch, batch_report
+from aioproducer.spark._task import TaskSender, Watch
 from aioproducer.spark._write_choice import RUN_PREFIX, BatchAction, Preparation, WriteName, choose
 
 Told = Callable[[int, int], None]

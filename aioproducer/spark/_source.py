@@ -13,12 +13,12 @@ from aioproducer.errors import ConfigurationError
 from aioproducer.spark._columns import sink_columns
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._shown_errors import text_first
-from aioproducer.spark._source_options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from aioproducer.spark._reader import KafkaReader, KafkaStreamReader
+    from aioproducer.spark._source_options import SourceOptions
     from aioproducer.spark._writer import SinkStreamWriter, SinkWriter
 
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -38,7 +38,7 @@ class AioproducerDataSource(DataSource):
     @text_first()
     def schema(self) -> str:
         """Return the columns of a read, in Spark's language."""
-        options = SourceOptions.parse(self.options, is_stream=None)  # Spark asks for both before it says which
+        options = self._read_options(is_stream=None)  # Spark asks for both before it says which
         return f"{COLUMNS}, {HEADERS_COLUMN}" if options.includes_headers else COLUMNS
 
     @text_first()
@@ -46,14 +46,19 @@ class AioproducerDataSource(DataSource):
         """Return the reader of a batch."""
         from aioproducer.spark._reader import KafkaReader  # noqa: PLC0415  # see above
 
-        return KafkaReader(SourceOptions.parse(self.options, is_stream=False))
+        return KafkaReader(self._read_options(is_stream=False))
 
     @text_first()
     def streamReader(self, schema: "StructType") -> "KafkaStreamReader":  # noqa: ARG002, N802  # Spark's signature
         """Return the reader of a stream."""
         from aioproducer.spark._reader import KafkaStreamReader  # noqa: PLC0415  # see above
 
-        return KafkaStreamReader(SourceOptions.parse(self.options, is_stream=True))
+        return KafkaStreamReader(self._read_options(is_stream=True))
+
+    def _read_options(self, *, is_stream: bool | None) -> "SourceOptions":
+        from aioproducer.spark._source_options import SourceOptions  # noqa: PLC0415  # see above
+
+        return SourceOptions.parse(self.options, is_stream=is_stream)
 
     @text_first()
     def writer(self, schema: "StructType", overwrite: bool) -> "SinkWriter":  # noqa: FBT001  # Spark's signature

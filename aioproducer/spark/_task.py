@@ -4,23 +4,20 @@ Spark's thread takes Arrow batches from the JVM and hands each over; two may be 
 while the next arrives. Back-pressure is the append itself: it waits for room, then Spark's thread waits, then the JVM.
 """
 
-import json
-import logging
-import sys
+import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 import pyarrow as pa
 import pyarrow.compute as pc
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import start_blocking_portal
 
 from aioproducer import Producer
 from aioproducer._shown_values import shown
@@ -30,6 +27,7 @@ from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
 from aioproducer.records import TopicPartition
 from aioproducer.spark._options import SinkOptions, in_sparks_words
 from aioproducer.spark._record_parts import SinkColumns
+from aioproducer.spark._report import PartitionRows, TaskCounts
 from aioproducer.spark._sent_rows import SentPart, SentRows
 
 BATCHES_ON_THE_WAY: Final = 2
@@ -37,30 +35,7 @@ ABORT_TIMEOUT_S: Final = 2.0
 _US_PER_S: Final = 1_000_000
 _MAX_US: Final = 2.0**62
 
-log: Final = logging.getLogger("aioproducer.spark")
-
 Watch: TypeAlias = Callable[[Producer], AbstractAsyncContextManager[object]]
-
-
-class PartitionRows(NamedTuple):
-    """Rows that a task has sent to a partition of Kafka."""
-
-    topic: str
-    partition: int
-    rows: int
-
-
-class TaskCounts(NamedTuple):
-    """Figures of what a task has sent."""
-
-    rows: int = 0
-    bytes: int = 0
-    """As the batches went to the brokers, compressed where asked for."""
-    batches: int = 0
-    retries: int = 0
-    skipped: int = 0
-    """Rows over a size limit that `onOversize=skip` has left out."""
-    partitions: tuple[PartitionRows, ...] = ()
 
 
 class TaskError(KafkaError):
@@ -110,22 +85,27 @@ class TaskSender:
             run = TaskRun(self, producer, task)
             try:
                 portal.call(run.start)
-                self._hand_over(portal, run, chain([first], filled))
+                self._hand_over(portal.call(run.loop), run, chain([first], filled))
                 return portal.call(run.finish)
             except BaseException:
                 portal.call(run.abandon)
                 raise
 
-    def _hand_over(self, portal: BlockingPortal, run: "TaskRun", batches: Iterator[pa.RecordBatch]) -> None:
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, run: "TaskRun", batches: Iterator[pa.RecordBatch]) -> None:
         on_the_way: deque[Future[None]] = deque()
         pace = Pace(self.options.max_records_per_second)
-        for batch in (part for whole in batches for part in _slices(whole, self.options.max_records_per_second)):
-            if len(on_the_way) == BATCHES_ON_THE_WAY:
+        try:
+            for batch in (part for whole in batches for part in _slices(whole, self.options.max_records_per_second)):
+                if len(on_the_way) == BATCHES_ON_THE_WAY:
+                    on_the_way.popleft().result()
+                pace.wait_for(batch.num_rows)
+                # A task of the portal would cost three times as much.
+                on_the_way.append(asyncio.run_coroutine_threadsafe(run.send(batch), loop))
+            while on_the_way:
                 on_the_way.popleft().result()
-            pace.wait_for(batch.num_rows)
-            on_the_way.append(portal.start_task_soon(run.send, batch))
-        for sent in on_the_way:
-            sent.result()
+        finally:
+            for behind_a_failure in on_the_way:
+                behind_a_failure.cancel()
 
 
 class TaskRun:
@@ -155,6 +135,10 @@ class TaskRun:
             raise TaskError(f"task {self._task}: {in_sparks_words(error)}") from error
         if self._is_transactional:
             await self._producer.begin_transaction()
+
+    async def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of every method."""
+        return asyncio.get_running_loop()
 
     async def send(self, batch: pa.RecordBatch) -> None:
         """Append all rows of a batch; a failure of an earlier delivery comes out at `finish`.
@@ -209,7 +193,10 @@ class TaskRun:
 
     def _complete(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return only the columns that are sent, with the constant headers and a timestamp that Arrow knows."""
-        columns = {part: batch.column(part) for part in sorted(self._columns.present - {"topic"})}
+        parts = sorted(self._columns.present - {"topic"})
+        if batch.schema.names == parts and not (self._columns.has_seconds or self._options.headers):
+            return batch
+        columns = {part: batch.column(part) for part in parts}
         if self._columns.has_seconds:
             columns["timestamp"] = self._from_seconds(columns["timestamp"], first_row)
         if self._options.headers:
@@ -302,62 +289,3 @@ def _slices(batch: pa.RecordBatch, rows: int | None) -> Iterator[pa.RecordBatch]
         return
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
-
-
-# Figures of a batch
-
-
-def batch_report(
-    tasks: Sequence[TaskCounts], *, query: str, batch: int | None, transactions: int, commit_s: float
-) -> dict[str, object]:
-    """Return the figures of a batch: rows, bytes, batches, retries in all and per task; rows per partition of Kafka."""
-    figures = [{name: count for name, count in task._asdict().items() if name != "partitions"} for task in tasks]
-    totals = {name: sum(each[name] for each in figures) for name in TaskCounts._fields if name != "partitions"}
-    return {
-        "query": query,
-        "batch": batch,
-        **totals,
-        "partitions": _rows_by_partition(tasks),
-        "tasks": figures,
-        "transactions": transactions,
-        "commit_seconds": round(commit_s, 3),
-        "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def _rows_by_partition(tasks: Sequence[TaskCounts]) -> dict[str, dict[str, int]]:
-    """Return rows in the form in which Spark writes offsets: {"orders": {"0": 23}}."""
-    found: Counter[tuple[str, int]] = Counter()
-    for task in tasks:
-        for topic, partition, rows in task.partitions:
-            found[topic, partition] += rows
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), rows in sorted(found.items()):
-        topics.setdefault(topic, {})[str(partition)] = rows
-    return topics
-
-
-def publish(report: Mapping[str, object], path: str | None) -> None:
-    """Log a line, and append a line of JSON to the file if there is one.
-
-    A report that cannot be written is logged and fails nothing: the rows are in Kafka.
-    """
-    if not log.hasHandlers():  # Spark shows the standard error of this process, which is its own
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-    log.info(
-        "%s, batch %s: %s rows in %s batches, %s bytes, %s retries, %s transactions, committed in %s s",
-        *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "retries", "transactions")),
-        report["commit_seconds"],
-    )
-    if report["skipped"]:
-        log.warning("%s, batch %s: %s rows too large were skipped", *(report[n] for n in ("query", "batch", "skipped")))
-    if path is None:
-        return
-    try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(report) + "\n")
-    except OSError as error:
-        log.warning("report=%s cannot be written: %s", path, error)

@@ -7,6 +7,8 @@
     commit, abort                 another process of the driver; a stream's has a new writer, so what it must know
                                   comes with the tasks' messages
 
+The processes of the driver import nothing that only tasks need: each write of a new session waits for it.
+
 pyspark calls these by name, and wants text in what they raise: exception objects do not reach the user.
 """
 
@@ -15,10 +17,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -33,12 +34,14 @@ from aioproducer.spark._decision_record import SinkIds, TaskEntry
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._record_parts import SinkColumns
-from aioproducer.spark._row_groups import rows_of_splits
+from aioproducer.spark._report import TaskCounts, batch_report, publish
 from aioproducer.spark._running_queries import is_marked_as_running, mark_as_running
 from aioproducer.spark._shown_errors import text_first, text_first_from_pickle
-from aioproducer.spark._task import TaskCounts, TaskSender, batch_report, publish
 from aioproducer.spark._topics import create_missing_topic
 from aioproducer.spark._write_choice import RUN_PREFIX, BatchAction, Preparation, WriteName, choose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -82,17 +85,21 @@ class SinkWriter(DataSourceArrowWriter):
             self._is_ready = True
         return self.__dict__
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Send the rows of one attempt of a task."""
         with reused_worker(), text_first():
             return self._write(iterator)
 
-    def _write(self, iterator: Iterator[pa.RecordBatch]) -> "SinkMessage":
+    def _write(self, iterator: "Iterator[pa.RecordBatch]") -> "SinkMessage":
+        from aioproducer.spark._task import TaskSender  # noqa: PLC0415  # not in the processes of the driver
+
         context = TaskContext.get()
         assert context is not None
         task, attempt = context.partitionId(), context.attemptNumber()
         sender = TaskSender(self._options, self._columns)
         if self._options.input is not None:
+            from aioproducer.spark._row_groups import rows_of_splits  # noqa: PLC0415  # for `load` alone
+
             iterator = rows_of_splits(iterator, self._options.input)
         name = self._name(context)
         preparation = self._preparation

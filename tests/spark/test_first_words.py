@@ -1,6 +1,7 @@
 """Bad inputs of a write in one table: what a person reads first is a text of this package, in Spark's spelling.
 
 The functions that Spark calls are called here; `functions/test_first_words.py` has some of the inputs through Spark.
+`pytest -s` prints the table.
 """
 
 import importlib.util
@@ -160,6 +161,7 @@ def test_first_words_about_a_bad_input_are_ours(cluster: ThreadedFakeCluster, ki
     with pytest.raises((KafkaError, pickle.PickleError)) as caught:
         do()
     shown = "".join(traceback.format_exception_only(caught.value))
+    print(f"| {kind}: {name} | {' '.join(shown.split())} |")
     assert re.match(r"aioproducer\.(errors|spark\._task)\.(Configuration(Type)?|Task|Broker)Error: ", shown), shown
     assert said in shown
     assert WRONG_TOPICS[name][2] in shown if kind == "topic" else True

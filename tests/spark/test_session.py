@@ -1,5 +1,6 @@
 """Functions for a session, where neither Spark nor its session is there."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -41,6 +42,19 @@ def test_imports_are_light() -> None:
     program = (
         "import sys, aioproducer.spark, pyspark_aioproducer; print({'pyspark', 'pyarrow', 'aiokafka'} & {*sys.modules})"
     )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed")
+def test_writers_on_the_driver_import_nothing_of_tasks() -> None:
+    """The first write of a session waits until two processes have imported the writer's module."""
+    of_tasks = {
+        "pyarrow",
+        "anyio",
+        *(f"aioproducer.spark.{name}" for name in ("_task", "_row_groups", "_source_options")),
+    }
+    program = f"import sys, aioproducer.spark._source, aioproducer.spark._writer; print({of_tasks} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

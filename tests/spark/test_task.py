@@ -15,7 +15,8 @@ import pytest
 from aioproducer.spark import _task
 from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._record_parts import SinkColumns
-from aioproducer.spark._task import PartitionRows, TaskCounts, TaskError, TaskSender, batch_report, publish
+from aioproducer.spark._report import PartitionRows, TaskCounts, batch_report, publish
+from aioproducer.spark._task import TaskError, TaskSender
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, LoggedRecord, Where
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
 

@@ -95,9 +95,14 @@ class Matrix:
                 is_open |= bool(found.open_partitions) and cell.how != "stream"
             error = said[cell.name]
             named = cell.name if label is None else label(cell)
-            shown = named if error is None else f"{named}: {' '.join(error.split())[:300]}"
+            shown = named if error is None else f"{named}: {first_words(error)}"
             self._show(TableRow(shown, self._kafka.version, doubled, missing, 0.0))
             is_refused = may_be_refused and error is not None
             if doubled != twice.get(cell.name, 0) or is_open or (not is_refused and (missing or error)):
                 wrong.append((cell.name, f"{doubled} twice, {missing} missing, open: {is_open}, {error}"))
         assert not wrong, os.linesep.join(map(str, wrong))
+
+
+def first_words(error: str) -> str:
+    """Return what this package says in an error, which Python's and Spark's traces surround."""
+    return " ".join(error[max(error.rfind("aioproducer."), 0) :].split())[:300]

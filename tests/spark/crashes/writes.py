@@ -50,6 +50,7 @@ class Cell:
             it fails: at a row that cannot be sent, or in the round; or a stream without a function, of numbers or of
             files; or one job after the other, each tried again until it is done.
         batches: that are run, and whose rows are looked for.
+        test: in its name, where two tests on one cluster have the same cell.
     """
 
     writes: int
@@ -58,11 +59,12 @@ class Cell:
     point: str = "before"
     how: How = "in turn"
     batches: int = 3
+    test: str = "all"
 
     @property
     def name(self) -> str:
         """Of its topics, sinks and folder."""
-        parts = (f"w{self.writes}", f"t{self.topics}", self.sinks, self.point, self.how)
+        parts = (self.test, f"w{self.writes}", f"t{self.topics}", self.sinks, self.point, self.how)
         return "-".join(parts).replace(" ", "_").replace(".", "_")
 
     @property
@@ -169,7 +171,7 @@ class Query:
             "topic": self.cell.topic(write),
             "exactlyOnce": "true",
             "sinkId": self.cell.sink(write),
-            "transactionTimeout": "10m",
+            "transactionTimeout": "15m",
             OPTION: Faults(str(self.folder), tuple(points)).text(),
         }
 
@@ -258,7 +260,7 @@ def wait_for(running: Mapping[Query, StreamingQuery | Jobs], *, may_stand: bool)
 def told(error: Exception | None) -> str | None:
     """Return what is told of the error that ended a query; None if it came to its end."""
     text = str(error)
-    return None if error is None or "HaltedError" in text else text[:1_500]
+    return None if error is None or "HaltedError" in text else text[:8_000]
 
 
 def main(folder: Path, cells: Sequence[Cell], servers: str) -> None:

@@ -1,4 +1,7 @@
-"""Each option set of a read with Spark's own source and with ours, over the same topics on real Kafka."""
+"""Each option set of a read with Spark's own source and with ours, over the same topics on real Kafka.
+
+`pytest -s` prints the table.
+"""
 
 import asyncio
 import json
@@ -69,10 +72,18 @@ def outcomes(jars: str, kafka_440: KafkaCluster) -> Outcomes:
     return found
 
 
+def shown(outcome: Outcome) -> str:
+    """Return how many rows were read, or what is said first."""
+    if "refused" in outcome:
+        return " ".join(str(outcome["refused"]).partition("\nJVM stacktrace")[0].split())[:200]
+    return f"{len(outcome['rows'])} rows"  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kind, name", CASES, ids=map(": ".join, CASES))
 def test_both_formats_read_the_same_or_refuse(outcomes: Outcomes, kind: str, name: str) -> None:
     """Rows with all columns, the schema, the number of tasks where it was asked for, and how far a stream is behind."""
     sparks, ours = outcomes[kind, name]["kafka"], outcomes[kind, name]["aioproducer"]
+    print(f"| {kind}: {name} | {shown(sparks)} | {shown(ours)} |")
     if (rows := SETS[kind][name].rows) is None:
         assert "refused" in sparks
         assert "refused" in ours

@@ -1,7 +1,7 @@
 """Two drivers start at once under one sinkId: one goes on, always, and each row is in the topic once.
 
 What Spark does on its driver and in its tasks is done here in threads, with the same parts and without its processes,
-so that many starts are soon over: AIOPRODUCER_SPARK_STARTS is how many.
+so that many starts are soon over: AIOPRODUCER_SPARK_STARTS is how many. `pytest -s` prints what ended each.
 """
 
 import itertools
@@ -118,6 +118,7 @@ def at_once(*drives: Callable[[], KafkaError | None]) -> Sequence[KafkaError | N
         each.start()
     for each in threads:
         each.join()
+    print(*("goes on" if error is None else f"ended by {type(error).__name__}" for error in found.values()), sep=", ")
     return [found[number] for number in range(len(drives))]
 
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructType
 
 from aioproducer.spark._columns import sink_columns
 from aioproducer.spark._options import SinkOptions
-from aioproducer.spark._task import TaskCounts
+from aioproducer.spark._report import TaskCounts
 from aioproducer.spark._writer import SinkMessage, SinkWriter
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.fake_cluster import ThreadedFakeCluster
