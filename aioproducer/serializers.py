@@ -260,11 +260,11 @@ def bind_serializer(option: str, serializer: SerializerArgument) -> BoundSeriali
 
     return BoundSerializer(
         getattr(serializer, "serialize", serializer),
-        takes_topic=hasattr(serializer, "serialize"),
+        accepts_topic=hasattr(serializer, "serialize"),
         is_utf8=serializer is str.encode or (type(serializer) is StringSerializer and serializer.encoding == "utf-8"),
         failed=failed,
         checked=checked,
-        takes_headers=_takes_headers(serializer),
+        accepts_headers=_accepts_headers(serializer),
     )
 
 
@@ -326,9 +326,9 @@ class PendingAwaitable(PendingPart):
         return SerializationError(text, topic=self._topic, outcome=Outcome.NOT_WRITTEN)
 
 
-def _takes_headers(serializer: object) -> bool:
-    """Return whether `serialize` takes a third argument, or what `takes_headers` of the serializer says."""
-    said = getattr(serializer, "takes_headers", None)
+def _accepts_headers(serializer: object) -> bool:
+    """Return whether `serialize` takes a third argument, or what `accepts_headers` of the serializer says."""
+    said = getattr(serializer, "accepts_headers", None)
     if isinstance(said, bool):
         return said
     method = getattr(serializer, "serialize", None)

@@ -145,7 +145,7 @@ class WithoutSignature:
     "serializer, expected", [(WithHeaders(), True), (WithDefault(), False), (WithoutSignature(), False), (len, False)]
 )
 def test_bound_serializer_knows_whether_headers_are_taken(serializer: object, *, expected: bool) -> None:
-    assert bind_serializer("value_serializer", serializer).takes_headers is expected  # type: ignore[arg-type]
+    assert bind_serializer("value_serializer", serializer).accepts_headers is expected  # type: ignore[arg-type]
 
 
 def test_string_serializer_refuses_an_unknown_encoding() -> None:

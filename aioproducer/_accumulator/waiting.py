@@ -165,7 +165,7 @@ class WaitQueues:
         """Yield the records that wait for memory."""
         return (record for queue in list(self._for_memory.values()) for record in queue)
 
-    def limit_of(self, record: WaitingRecord) -> tuple[float, str]:
+    def timeout_of(self, record: WaitingRecord) -> tuple[float, str]:
         """Return the seconds that a record waits at most, and the option that says so; its own deadline apart."""
         delivery_timeout_s = self._open_batches.options_of(record.topic).delivery_timeout_s
         limits = (self._limits.max_block_s, "max_block_ms"), (delivery_timeout_s, "delivery_timeout_ms")
@@ -378,13 +378,13 @@ class WaitQueues:
     def _watch(self, queue: WaitQueue[QueueKey]) -> None:
         record = queue.first()
         if queue.timer is None and record is not None:
-            at = record.called_at + self.limit_of(record)[0]
+            at = record.called_at + self.timeout_of(record)[0]
             queue.timer = self._timers.schedule(at, partial(self._fail_late, queue))
 
     def _fail_late(self, queue: WaitQueue[QueueKey], now: float) -> None:
         """Fail the records of a queue that have waited for as long as they may."""
         queue.timer = None
-        while (record := queue.first()) is not None and record.called_at + self.limit_of(record)[0] <= now:
+        while (record := queue.first()) is not None and record.called_at + self.timeout_of(record)[0] <= now:
             self._fail_unserved(record, self._bound(record), now)
         if len(queue):
             self._watch(queue)
@@ -414,7 +414,7 @@ class WaitQueues:
         self._fail(record, BufferTimeoutError(message, elapsed_s=elapsed_s))
 
     def _bound(self, record: WaitingRecord) -> str:
-        seconds, option = self.limit_of(record)
+        seconds, option = self.timeout_of(record)
         return f"{option}={round(seconds * 1000)}"
 
     def __repr__(self) -> str:

@@ -63,7 +63,7 @@ _OTHER_COORDINATOR: Final = frozenset((ErrorCode.NOT_COORDINATOR, ErrorCode.COOR
 
 
 class NoResponseError(KafkaError, TimeoutError):
-    """The cluster did not answer in time, or had no answer yet; the request may have been carried out."""
+    """The cluster did not answer in time, or had no response yet; the request may have been carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class ClusterRequests:
 
         Args:
             topics: None for all.
-            timeout_s: for an answer; None for the usual time.
+            timeout_s: for a response; None for the usual time.
 
         Raises:
             NoResponseError: no broker answers in time.
@@ -201,7 +201,7 @@ class ClusterRequests:
         """Send a request to the controller; brokers of a cluster with KRaft pass it on.
 
         Raises:
-            NoResponseError: no answer in time.
+            NoResponseError: no response in time.
             KafkaError: a refusal.
         """
 
@@ -233,7 +233,7 @@ class ClusterRequests:
         """Send each coordinator one request about all of its transactional ids.
 
         Raises:
-            NoResponseError: no answer in time.
+            NoResponseError: no response in time.
             KafkaError: a refusal.
         """
 
@@ -254,7 +254,7 @@ class ClusterRequests:
         """Send a request to a broker that `refresh` has found.
 
         Raises:
-            NoResponseError: no answer in time.
+            NoResponseError: no response in time.
             KafkaError: a refusal.
         """
         return await self._until_answered(lambda: self._send_to(node_id, request))
@@ -273,7 +273,7 @@ class ClusterRequests:
         a broker answers every request with COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR.
 
         Raises:
-            NoResponseError: no answer in time.
+            NoResponseError: no response in time.
             KafkaError: a refusal.
         """
 
@@ -343,13 +343,13 @@ class ClusterRequests:
         self, attempt: Callable[[], Awaitable[AnswerT]], timeout_s: float | None = None
     ) -> AnswerT:
         self.last_error = None
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        longest_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(longest_s):
                 return await self._retry(attempt)
         except TimeoutError:
             why = str(self.last_error or " ".join(filter(None, [self._waits_for, self._client.missing()])))
-            raise NoResponseError(f"no answer in {limit_s:g} s: {why}", last_broker_error=self.last_error) from None
+            raise NoResponseError(f"no answer in {longest_s:g} s: {why}", last_broker_error=self.last_error) from None
 
     async def _retry(self, attempt: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         failures = 0

@@ -47,7 +47,7 @@ class Topics:
         """Create a topic, and wait until each of its partitions has a leader.
 
         Raises:
-            NoResponseError: no answer in time.
+            NoResponseError: no response in time.
             KafkaError: the cluster refuses.
         """
 
@@ -121,7 +121,7 @@ class Topics:
         """Delete topics with their records.
 
         Raises:
-            KafkaError: no answer in time, or a refusal; those named before it are deleted.
+            KafkaError: no response in time, or a refusal; those named before it are deleted.
         """
 
         def check(response: TopicResults) -> None:

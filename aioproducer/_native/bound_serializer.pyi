@@ -14,25 +14,25 @@ class BoundSerializer:
         self,
         function: object,
         *,
-        takes_topic: bool,
+        accepts_topic: bool,
         is_utf8: bool,
         failed: Callable[[str, BaseException], SerializationError],
         checked: Callable[[str, object], bytes | PendingPart | None],
-        takes_headers: bool = False,
+        accepts_headers: bool = False,
     ) -> None:
         """Bind a serializer.
 
         Args:
             function: of the value, or of topic and value.
-            takes_topic: whether it takes the topic.
+            accepts_topic: whether it takes the topic.
             is_utf8: whether it encodes `str` as UTF-8, which is then done without calling it.
             failed: returns the error to raise for what the function raised.
             checked: returns a result that is a subclass of bytes, or the part that an awaitable will be; raises for
                 any other.
-            takes_headers: whether it also takes the record's headers, a list to which it may add.
+            accepts_headers: whether it also takes the record's headers, a list to which it may add.
         """
     @property
-    def takes_headers(self) -> bool:
+    def accepts_headers(self) -> bool:
         """Whether it takes the record's headers."""
     def __call__(
         self, topic: str, value: object, headers: list[tuple[str, bytes | None]] | None = None, /

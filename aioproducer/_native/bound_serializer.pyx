@@ -14,10 +14,10 @@ cdef extern from "Python.h":
 
 cdef class BoundSerializer:
 
-    def __cinit__(self, function, *, bint takes_topic, bint is_utf8, failed, checked, bint takes_headers=False):
+    def __cinit__(self, function, *, bint accepts_topic, bint is_utf8, failed, checked, bint accepts_headers=False):
         self._function = function
-        self._takes_topic = takes_topic
-        self.takes_headers = takes_headers
+        self._accepts_topic = accepts_topic
+        self.accepts_headers = accepts_headers
         self._is_utf8 = is_utf8
         self._failed = failed
         self._checked = checked
@@ -30,9 +30,9 @@ cdef class BoundSerializer:
         try:
             if self._is_utf8 and type(value) is str:
                 return PyUnicode_AsUTF8String(value)
-            if self.takes_headers:
+            if self.accepts_headers:
                 result = self._function(topic, value, headers)
-            elif self._takes_topic:
+            elif self._accepts_topic:
                 result = self._function(topic, value)
             else:
                 result = self._function(value)
@@ -45,7 +45,7 @@ cdef class BoundSerializer:
     def __call__(self, topic, value, headers=None):
         if value is None:
             return None
-        return self.serialize(topic, value, headers if type(headers) is list or not self.takes_headers else [])
+        return self.serialize(topic, value, headers if type(headers) is list or not self.accepts_headers else [])
 
 
 cdef class PendingPart:

@@ -69,7 +69,7 @@ class BatchResult:
         """Whether there are `on_delivery` callbacks to call."""
     def take_callbacks(self) -> list[tuple[int, int, OnDelivery, contextvars.Context]]:
         """Take all (index, timestamp, on_delivery, context), oldest first."""
-    def note_look_of(self, callback: OnDelivery, index: int) -> None:
+    def note_retrieval_of(self, callback: OnDelivery, index: int) -> None:
         """Note that a callback for record `index` has returned: a failure counts as seen."""
     def metadata_of(self, index: int, timestamp: int) -> RecordMetadata:
         """Return the metadata of record `index` with this timestamp (ms)."""

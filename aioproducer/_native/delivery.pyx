@@ -72,8 +72,8 @@ cdef class BatchResult:
         callbacks, self.callbacks = self.callbacks, None
         return [] if callbacks is None else callbacks
 
-    def note_look_of(self, callback, int index):
-        if self.error is not None and getattr(callback, "counts_as_look", True):
+    def note_retrieval_of(self, callback, int index):
+        if self.error is not None and getattr(callback, "counts_as_retrieval", True):
             self.note_seen(index)
 
     def metadata_of(self, int index, int64_t timestamp):
@@ -190,7 +190,7 @@ cdef wake_delivery(Delivery delivery, BatchResult result):
         return
     callbacks, followers.callbacks = followers.callbacks, None
     for callback, context in callbacks or ():
-        looked = looked or result.error is None or getattr(callback, "counts_as_look", True)
+        looked = looked or result.error is None or getattr(callback, "counts_as_retrieval", True)
         result.loop.call_soon(callback, delivery, context=context)
     if looked:
         delivery.look(result)

@@ -145,7 +145,7 @@ class RecordPipeline:
             SerializationError: a serializer failed.
             InvalidPartitionError: the partitioner failed, or returned what is not a partition.
         """
-    def take_or_wait(self, /, *record: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
+    def append_or_wait(self, /, *record: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
         """As `take`, for a call that can wait for a serializer's awaitable; `take` refuses such a record."""
     def append_bytes(self, /, *serialized: *SerializedArgs) -> Delivery | RecordArguments:
         """Go on behind the serializers: ask the partitioner, and append.
@@ -155,7 +155,7 @@ class RecordPipeline:
             InvalidPartitionError: the partitioner failed, or returned what is not a partition.
         """
     def take_bytes(self, /, *record: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
-        """As `take_or_wait`, without the serializers: key and value are bytes."""
+        """As `append_or_wait`, without the serializers: key and value are bytes."""
     def choose(
         self, topic: str, key: object, key_bytes: bytes | None, value: object, value_bytes: bytes | None, /
     ) -> int:

@@ -188,7 +188,7 @@ cdef class InterceptedOnDelivery:
         self._chain.note_error(topic_partition, error, self._headers, self._watchers)
 
     @property
-    def counts_as_look(self):
+    def counts_as_retrieval(self):
         """Notifying interceptors of a failure does not count as the user having seen it."""
         return self._on_delivery is not None
 
@@ -204,7 +204,7 @@ cdef InterceptedOnDelivery new_intercepted(InterceptorLoop chain, topic, headers
 
 
 cdef inline bint wants_headers(BoundSerializer serializer, part):
-    return serializer is not None and serializer.takes_headers and part is not None
+    return serializer is not None and serializer.accepts_headers and part is not None
 
 
 cdef inline bint is_pending_part(part):
@@ -235,7 +235,7 @@ cdef class RecordPipeline:
             False,
         )
 
-    def take_or_wait(self, topic, value, key, partition, timestamp, headers, on_delivery):
+    def append_or_wait(self, topic, value, key, partition, timestamp, headers, on_delivery):
         return self.run(
             topic, value, key, partition, timestamp, headers, on_delivery, self.key_serializer, self.value_serializer,
             True,

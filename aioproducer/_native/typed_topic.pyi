@@ -47,7 +47,7 @@ class TypedMethods(Generic[KeyT, ValueT]):
         Returns:
             The delivery; a record that has to wait; or None if the producer's own method must be called.
         """
-    def _take_or_wait(self, /, *record: *TypedArgs) -> Delivery | RecordArguments | UnfinishedRecord | None:
+    def _append_or_wait(self, /, *record: *TypedArgs) -> Delivery | RecordArguments | UnfinishedRecord | None:
         """As `_take`, also for a record whose serializers are awaited."""
     def _enqueue_within(self, deadline: float, /, *record: *TypedArgs) -> Coroutine[object, None, Delivery]:
         """Enqueue a record with a deadline of its own."""

@@ -54,7 +54,7 @@ cdef class TypedMethods:
     def _take(self, value, key, partition, timestamp, headers, on_delivery):
         return self._give(value, key, partition, timestamp, headers, on_delivery, False)
 
-    def _take_or_wait(self, value, key, partition, timestamp, headers, on_delivery):
+    def _append_or_wait(self, value, key, partition, timestamp, headers, on_delivery):
         return self._give(value, key, partition, timestamp, headers, on_delivery, True)
 
     def enqueue(self, value=None, *, key=None, partition=None, timestamp=None, headers=None, on_delivery=None,

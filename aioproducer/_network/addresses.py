@@ -312,15 +312,15 @@ class _Heat(Generic[ProtocolT]):
                 return
 
     async def _try(self, contender: Contender) -> None:
-        limit = asyncio.timeout(None if self._timeout_s == math.inf else self._timeout_s)
+        timeout = asyncio.timeout(None if self._timeout_s == math.inf else self._timeout_s)
         try:
-            async with limit:
+            async with timeout:
                 await contender.connect(lambda: _StandIn(self._decide, contender))
         except (Exception, asyncio.CancelledError) as error:  # a loop may raise anything; the next address may work
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            is_timeout = isinstance(error, TimeoutError) and limit.expired()
+            is_timeout = isinstance(error, TimeoutError) and timeout.expired()
             self.failed.append(Failed(contender, error, is_timeout))
 
     def _decide(self, contender: Contender, transport: asyncio.Transport) -> asyncio.Protocol | None:

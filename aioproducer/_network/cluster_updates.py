@@ -1,19 +1,19 @@
 """Updates of the client's view of the cluster: each returns a new `Cluster`.
 
-Metadata comes from many brokers, each with its own delay, so an answer may be older than what is known. The rules
+Metadata comes from many brokers, each with its own delay, so a response may be older than what is known. The rules
 that keep old news from undoing new ones:
 
-* Within one topic id, a partition's leader epoch never goes back: an answer with a lower one is ignored for that
+* Within one topic id, a partition's leader epoch never goes back: a response with a lower one is ignored for that
   partition.
 * A new topic id means the topic was deleted and made again: the whole view is replaced, epochs included.
 * Another cluster id means that the addresses lead to another cluster: nothing that was known of topics holds there.
-* Without topic ids (brokers before 2.8, and the first answer with an id after theirs) the two cannot be told apart.
+* Without topic ids (brokers before 2.8, and the first response with an id after theirs) the two cannot be told apart.
   There a lower epoch is accepted only when a produce to that topic was refused with "unknown" or "not leader" (the
   topic is *suspected*), or the partition has no leader as far as is known, and two different brokers agree on it, or
   one says so for a second (it may be the only one that we are connected to), or when the cluster has a single broker,
-  which cannot be behind itself. An id is learnt from an answer without a lower epoch. Fewer partitions than before
+  which cannot be behind itself. An id is learnt from a response without a lower epoch. Fewer partitions than before
   are believed on the same grounds: only a topic that was made again has fewer.
-* A topic that an answer reports in error keeps the partitions known before: a broker that has just restarted may
+* A topic that a response reports in error keeps the partitions known before: a broker that has just restarted may
   report a topic missing that it will know in a second.
 * Partitions are added, never removed, within one topic id.
 
@@ -43,33 +43,33 @@ SAME_BROKER_S: Final = 1.0
 """A broker that reports a lower leader epoch for this long is not behind: news of a leader travels in milliseconds."""
 
 
-def merge(cluster: Cluster, answer: MetadataResponse, now: float, *, suspected: Collection[str] = ()) -> Cluster:
-    """Return the cluster after an answer, by the rules of this file.
+def merge(cluster: Cluster, response: MetadataResponse, now: float, *, suspected: Collection[str] = ()) -> Cluster:
+    """Return the cluster after a response, by the rules of this file.
 
     Args:
-        answer: not trusted: unusable nodes are left out, leaders that are no known node count as none.
-        suspected: topics to which a produce was refused with "unknown" or "not leader" since the last answer.
+        response: not trusted: unusable nodes are left out, leaders that are no known node count as none.
+        suspected: topics to which a produce was refused with "unknown" or "not leader" since the last response.
 
     Returns:
-        A new cluster. Topics that the answer does not name stay as they are, unless they were another cluster's;
+        A new cluster. Topics that the response does not name stay as they are, unless they were another cluster's;
         nodes that it does not name are gone.
     """
-    nodes = {node.id: node for node in answer.nodes if node.is_valid}
-    is_elsewhere = bool(answer.cluster_id) and cluster.cluster_id not in {None, answer.cluster_id}
+    nodes = {node.id: node for node in response.nodes if node.is_valid}
+    is_elsewhere = bool(response.cluster_id) and cluster.cluster_id not in {None, response.cluster_id}
     known = Cluster() if is_elsewhere else cluster
     views: dict[str, TopicView] = {}
     doubts = dict(known._doubts)
-    for seen in answer.topics:
+    for seen in response.topics:
         before = views.get(seen.name) or known.topics.get(seen.name)
-        merging = _TopicMerge(seen, before, from_node=answer.from_node, now=now, doubts=doubts)
+        merging = _TopicMerge(seen, before, from_node=response.from_node, now=now, doubts=doubts)
         merging.may_go_back = seen.name in suspected
         merging.is_only_node = len(nodes) <= 1
         views[seen.name] = merging.result()
     return Cluster(
         nodes=MappingProxyType(nodes),
         topics=_with_views(known.topics, views),
-        cluster_id=answer.cluster_id or cluster.cluster_id,
-        controller_id=answer.controller_id,
+        cluster_id=response.cluster_id or cluster.cluster_id,
+        controller_id=response.controller_id,
         updated_at=now,
         _doubts=MappingProxyType(doubts),
     )
@@ -82,7 +82,7 @@ def with_leader_hints(
     topic_ids: Mapping[str, bytes],
     endpoints: Iterable[Node] = (),
 ) -> Cluster:
-    """Return the cluster after a broker named new leaders of partitions in a produce answer.
+    """Return the cluster after a broker named new leaders of partitions in a produce response.
 
     Args:
         hints: who leads, and since which epoch, by partition.
@@ -168,7 +168,7 @@ def changed_topics(before: Cluster, cluster: Cluster, names: Iterable[str]) -> l
 
 
 class _TopicMerge:
-    """One topic of one answer meets what was known of it. Writes to `doubts`, shared by the whole merge."""
+    """One topic of one response meets what was known of it. Writes to `doubts`, shared by the whole merge."""
 
     __slots__ = (
         "_doubts",
@@ -249,7 +249,7 @@ class _TopicMerge:
 
     def _older(self, number: int, old: PartitionView, new: PartitionView) -> PartitionView:
         if new.leader_epoch == NO_EPOCH:
-            # One that an answer leaves out has no epoch there: what comes next must not be older than what was known.
+            # One that a response leaves out has no epoch there: what comes next must not be older than what was known.
             is_left_out = new == _NOT_DESCRIBED
             return new._replace(leader_epoch=old.leader_epoch) if is_left_out else new
         # Nothing is sent to a partition without a leader, so nothing can be refused: it is always suspected.

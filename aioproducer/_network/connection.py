@@ -105,7 +105,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     number = 0  # never used twice; given when it is ready
     error: KafkaError | None = None  # reason of the close
     lacks_credentials = False  # whether it was closed because there was nothing to authenticate with
-    answers = 0  # responses to requests other than the handshake's
+    responses = 0  # responses to requests other than the handshake's
     _has_versions = False
     _is_paused = False
     missing = "the port is open, but no Kafka broker has answered there"  # while it is not ready: what it waits for
@@ -319,14 +319,14 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _continue_handshake(self, end: RequestEnd) -> None:
         if not isinstance(end, Answered):
             return  # the end of the connection is reported by `on_closed`
-        self.answers -= 1  # the handshake does not show that the broker does any work
+        self.responses -= 1  # the handshake does not show that the broker does any work
         try:
             self._send_step(self._handshake.send(end.payload))
         except StopIteration as finished:
             self.versions, self._has_versions = finished.value, True
-            self._take_versions()
+            self._use_versions()
 
-    def _take_versions(self) -> None:
+    def _use_versions(self) -> None:
         """End the handshake; `SaslConnection` authenticates first."""
         self._become_ready()
 
@@ -340,8 +340,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _end_with_answer(self, request: OutgoingRequest, payload: memoryview, now: float) -> None:
         counters = self._context.counters
         self._oldest_since = self._last_used = now
-        answers = self.answers
-        self.answers += 1
+        responses = self.responses
+        self.responses += 1
         counters.note_response(now - request.sent_at, is_produce=request.api_key == PRODUCE.key)
         try:
             if not self._stream.has_left(request):
@@ -353,7 +353,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         except KafkaError:
             self._spoiled.append(request)
             raise
-        if self.answers > answers:  # else it was one of the handshake
+        if self.responses > responses:  # else it was one of the handshake
             self._context.silence.answered_at = now
 
     def _ends_of_lost(self, lost: list[OutgoingRequest], error: KafkaError) -> list[tuple[OutgoingRequest, Lost]]:
@@ -410,7 +410,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         return lost
 
     def _is_unwelcome(self) -> bool:
-        if self._state is not ConnectionState.READY or self.answers or not self._conversation.in_flight:
+        if self._state is not ConnectionState.READY or self.responses or not self._conversation.in_flight:
             return False
         return not self._context.refusals.has_answered(self.label)
 

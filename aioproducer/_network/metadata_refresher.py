@@ -146,7 +146,7 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self._is_to_look.set()
 
     def ask_if_idle(self, now: float) -> None:
-        """Ask a broker for no more than an answer, unless one has just answered or is being asked."""
+        """Ask a broker for no more than a response, unless one has just answered or is being asked."""
         if self._client.silence.is_worth_asking(now):
             self._is_answer_wanted = True
             self._is_to_look.set()
@@ -247,7 +247,7 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self._forget_idle(now)
         topics = self._topics_to_ask()
         suspected = frozenset(self._suspected)
-        answer = await self._client.request(
+        response = await self._client.request(
             METADATA,
             lambda version: encode_metadata_request(
                 version, topics, allow_auto_topic_creation=self._settings.allow_auto_topic_creation
@@ -255,12 +255,12 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
             lambda reply: decode_metadata_response(reply.version, reply.payload, from_node=reply.node_id),
         )
         self._client.silence.answered()
-        if code := _refusal(answer):
+        if code := _refusal(response):
             raise self._refused(code)
-        if not any(node.is_valid for node in answer.nodes):
+        if not any(node.is_valid for node in response.nodes):
             raise BrokerError("a broker answered Metadata without naming a broker to connect to", retriable=True)
         self._suspected -= suspected
-        self._merge(answer, topics, suspected)
+        self._merge(response, topics, suspected)
 
     def _topics_to_ask(self) -> list[str]:
         # Reset before the request: wishes that come meanwhile are for the next refresh.
@@ -281,13 +281,13 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self._forgotten += idle
         self.cluster = without_topics(self.cluster, idle)
 
-    def _merge(self, answer: MetadataResponse, asked: list[str], suspected: frozenset[str]) -> None:
+    def _merge(self, response: MetadataResponse, asked: list[str], suspected: frozenset[str]) -> None:
         now = asyncio.get_running_loop().time()
-        views = tuple(view for view in answer.topics if view.name in self._topics)
+        views = tuple(view for view in response.topics if view.name in self._topics)
         self.last_error = None
         self.refreshes += 1
         self._asking_since = math.inf
-        before, cluster = self.cluster, merge(self.cluster, answer._replace(topics=views), now, suspected=suspected)
+        before, cluster = self.cluster, merge(self.cluster, response._replace(topics=views), now, suspected=suspected)
         has_changed = before.cluster_id not in {None, cluster.cluster_id}
         named = {*before.topics, *cluster.topics} if has_changed else [view.name for view in views]
         changed = changed_topics(before, cluster, named)
@@ -296,7 +296,7 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         # A response without news counts like a failure (KIP-580): a broker in trouble was asked ten times a second.
         self._attempts = 0 if has_news and is_all_there else self._attempts + 1
         if has_changed:
-            self._client.cluster_changed(answer.from_node)  # before the connection becomes another node's
+            self._client.cluster_changed(response.from_node)  # before the connection becomes another node's
         self._client.end_rebootstrap()
         self._publish(cluster, changed)
         if has_changed:
@@ -369,7 +369,7 @@ def _is_passing(view: TopicView) -> bool:
     return view.partitions.lacks_leader
 
 
-def _refusal(answer: MetadataResponse) -> int:
+def _refusal(response: MetadataResponse) -> int:
     # Some versions can refuse the version of a request only topic by topic.
-    is_version = ErrorCode.UNSUPPORTED_VERSION in answer.error_codes
-    return answer.error_code or (ErrorCode.UNSUPPORTED_VERSION if is_version else ErrorCode.NONE)
+    is_version = ErrorCode.UNSUPPORTED_VERSION in response.error_codes
+    return response.error_code or (ErrorCode.UNSUPPORTED_VERSION if is_version else ErrorCode.NONE)

@@ -348,7 +348,7 @@ class NodeConnection:  # noqa: PLR0904  # all that is known of a node, and done 
         if connection is not self.connection:
             return  # lost during its handshake: `_connect` reports that
         self.connection = None
-        if connection.answers:
+        if connection.responses:
             self._failures_in_a_row = 0
             self._context.refusals.answered(connection.label)
             self._context.refusals.end(self.place)
@@ -458,12 +458,12 @@ class ConnectionAttempt:
         silent = self._missing = f"nothing has answered at {names or 'its address'}, as behind a firewall"
         race = AddressRace(contenders, outermost, loop=self._context.loop, timeout_s=self._timeout_s)
         while len(self.refusals) < MOST_A_MINUTE and (won := await race.winner()) is not None:
-            limit = asyncio.timeout_at(won.deadline)
+            timeout = asyncio.timeout_at(won.deadline)
             try:
-                async with limit:
+                async with timeout:
                     return await self._ready(won)
             except Exception as error:  # noqa: BLE001  # a loop may raise anything; the next address may work
-                is_over = isinstance(error, TimeoutError) and limit.expired()
+                is_over = isinstance(error, TimeoutError) and timeout.expired()
                 race.failed.append(Failed(won.contender, self._noted(error, is_over=is_over), is_timeout=False))
                 self._connection, self._missing = None, silent
         raise self._failure(race, route)
@@ -532,15 +532,15 @@ class ConnectionAttempt:
         return partial(connect_through, self._context.loop, proxy, host=host, port=port, note=note)
 
     async def _resolved(self, route: Route, resolve: _Resolve[FoundT]) -> list[FoundT]:
-        limit = asyncio.timeout(self._timeout_s)
+        timeout = asyncio.timeout(self._timeout_s)
         self._missing = f"the name {route.host!r} has not been resolved: no name server has answered"
         try:
-            async with limit:
+            async with timeout:
                 async with self._context.look_up_turns:
                     await asyncio.sleep(0)
                 found = await resolve(self._context.loop, route.host, route.port)
         except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
+            if isinstance(error, TimeoutError) and timeout.expired():
                 raise self._unresolved(route, f" within {self._timeout_s:.1f} s") from error
             raise self._unresolved(route, f": {text_of(error)}") from error
         if not found:

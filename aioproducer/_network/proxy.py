@@ -1,11 +1,11 @@
 """Asks a proxy for a connection to a broker: SOCKS5 (RFC 1928, RFC 1929), or HTTP's CONNECT (RFC 9110, section 9.3.6).
 
-Proxies are not trusted: an answer is read strictly, its length is bounded, and what of it an error shows is escaped.
-Bytes behind an answer end the connection, since a broker says nothing before it is asked: they could only be meant to
+Proxies are not trusted: a response is read strictly, its length is bounded, and what of it an error shows is escaped.
+Bytes behind a response end the connection, since a broker says nothing before it is asked: they could only be meant to
 be taken for what TLS protects later.
 
 python-socks is not used: it resolves names in the loop's default executor (see `addresses`), tries one address, takes
-the first segment for the whole of an HTTP answer, and opens sockets, which other transports than TCP do not have.
+the first segment for the whole of an HTTP response, and opens sockets, which other transports than TCP do not have.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aioproducer.errors import AuthenticationError, BrokerConnectionError
 if TYPE_CHECKING:
     from aioproducer.security import Secret
 
-LARGEST_HTTP_ANSWER: Final = 16_384
+LARGEST_HTTP_RESPONSE: Final = 16_384
 SOCKS5: Final = "socks5"
 SOCKS5H: Final = "socks5h"
 HTTP: Final = "http"
@@ -36,7 +36,7 @@ _HTTP_BEGINNING: Final = b"HTTP/1."
 _LONGEST_NAME: Final = 255  # of a host in SOCKS5
 _CHALLENGE: Final = re.compile(rb"(?im)^proxy-authenticate:[ \t]*([a-z0-9!#$%&'*+.^_`|~-]{1,40})")
 _MOST_SCHEMES: Final = 5
-_SHOWN: Final = 64  # characters of an invalid answer
+_SHOWN: Final = 64  # characters of an invalid response
 _SOCKS_VERSION: Final = 5
 _NO_METHOD, _NO_AUTHENTICATION, _PASSWORD = 0xFF, 0, 2
 _IPV4, _NAME, _IPV6 = 1, 3, 4
@@ -102,7 +102,7 @@ class ProxyAuthenticationError(AuthenticationError):
 
 
 class Step(NamedTuple):
-    """Bytes to send, and how much of an answer to wait for: this many bytes, or up to a blank line."""
+    """Bytes to send, and how much of a response to wait for: this many bytes, or up to a blank line."""
 
     send: bytes
     size: int | None
@@ -173,21 +173,21 @@ def _ask_http(proxy: Proxy, host: str, port: int) -> Exchange:
     credentials = proxy.credentials()
     if credentials is not None:
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(b':'.join(credentials)).decode()}")
-    answer = yield Step("\r\n".join([*lines, "", ""]).encode(), None)
+    response = yield Step("\r\n".join([*lines, "", ""]).encode(), None)
     sent = proxy.sent()
-    status = _STATUS_LINE.match(answer)
+    status = _STATUS_LINE.match(response)
     if status is None:
-        raise ProxyError(f"it is no HTTP proxy: it answers {_shown(answer, sent)}")
+        raise ProxyError(f"it is no HTTP proxy: it answers {_shown(response, sent)}")
     code = int(status[1])
     if code == 407:  # noqa: PLR2004
-        raise ProxyAuthenticationError(f"it {_wanted(answer, sent, has_credentials=credentials is not None)} (407)")
+        raise ProxyAuthenticationError(f"it {_wanted(response, sent, has_credentials=credentials is not None)} (407)")
     if not 200 <= code < 300:  # noqa: PLR2004
         raise ProxyError(f"it refuses: {code} {_shown(status[2] or b'', sent)}".rstrip())
 
 
-def _wanted(answer: bytes, sent: SentSecrets, *, has_credentials: bool) -> str:
+def _wanted(response: bytes, sent: SentSecrets, *, has_credentials: bool) -> str:
     """Return what a proxy that answers 407 wants."""
-    schemes = list(dict.fromkeys(each.decode() for each in _CHALLENGE.findall(answer)))
+    schemes = list(dict.fromkeys(each.decode() for each in _CHALLENGE.findall(response)))
     if schemes and not any(scheme.lower() == "basic" for scheme in schemes):
         offered = " or ".join(sent.shown(scheme) for scheme in schemes[:_MOST_SCHEMES])
         return (
@@ -208,8 +208,8 @@ def _ascii_name(host: str) -> bytes:
     return name
 
 
-def _shown(answer: bytes, sent: SentSecrets) -> str:
-    return sent.shown(answer.decode("latin-1"), _SHOWN)
+def _shown(response: bytes, sent: SentSecrets) -> str:
+    return sent.shown(response.decode("latin-1"), _SHOWN)
 
 
 class ProxyProtocol(asyncio.Protocol):
@@ -238,8 +238,8 @@ class ProxyProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._held += data
-        while not self.done.done() and (answer := self._answer()) is not None:
-            self._go_on(answer)
+        while not self.done.done() and (response := self._answer()) is not None:
+            self._go_on(response)
 
     def eof_received(self) -> None:
         self._fail(ProxyError("it closed the connection in the middle of its answer" if self._held else "it hung up"))
@@ -263,19 +263,19 @@ class ProxyProtocol(asyncio.Protocol):
         if size is None:
             end = self._held.find(b"\r\n\r\n")
             begins_well = self._held.startswith(_HTTP_BEGINNING[: len(self._held)])
-            if begins_well and max(end, len(self._held) if end < 0 else 0) > LARGEST_HTTP_ANSWER:
-                self._fail(ProxyError(f"its answer has more than {LARGEST_HTTP_ANSWER} bytes"))
+            if begins_well and max(end, len(self._held) if end < 0 else 0) > LARGEST_HTTP_RESPONSE:
+                self._fail(ProxyError(f"its answer has more than {LARGEST_HTTP_RESPONSE} bytes"))
             if begins_well and end < 0:
                 return None
             size = end + 4 if begins_well else len(self._held)
         if not size or len(self._held) < size:
             return None
-        answer, self._held = self._held[:size], self._held[size:]
-        return answer
+        response, self._held = self._held[:size], self._held[size:]
+        return response
 
-    def _go_on(self, answer: bytes | None) -> None:
+    def _go_on(self, response: bytes | None) -> None:
         try:
-            self._step = next(self._exchange) if answer is None else self._exchange.send(answer)
+            self._step = next(self._exchange) if response is None else self._exchange.send(response)
         except StopIteration:
             self._hand_over()
             return

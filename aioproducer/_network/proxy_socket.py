@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._network.addresses import place_text
 from aioproducer._network.proxy import (
-    LARGEST_HTTP_ANSWER,
+    LARGEST_HTTP_RESPONSE,
     Exchange,
     Proxy,
     ProxyAuthenticationError,
@@ -81,11 +81,11 @@ def _go_through(exchange: Exchange, connection: socket.socket) -> None:
 
 def _answer(step: Step, connection: socket.socket) -> bytes:
     """Read what a step waits for, and not a byte more: what follows belongs to TLS."""
-    answer = b""
-    largest = LARGEST_HTTP_ANSWER if step.size is None else step.size
-    while len(answer) < largest and not (step.size is None and answer.endswith(b"\r\n\r\n")):
+    response = b""
+    largest = LARGEST_HTTP_RESPONSE if step.size is None else step.size
+    while len(response) < largest and not (step.size is None and response.endswith(b"\r\n\r\n")):
         byte = connection.recv(1)
         if not byte:
-            raise ProxyError("it closed the connection in the middle of its answer" if answer else "it hung up")
-        answer += byte
-    return answer
+            raise ProxyError("it closed the connection in the middle of its answer" if response else "it hung up")
+        response += byte
+    return response

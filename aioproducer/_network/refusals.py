@@ -71,7 +71,7 @@ class Refusals:
         self._not_before: dict[Hashable, float] = {}
         self._turn_ends: dict[Hashable, float] = {}
         self._errors: dict[Hashable, KafkaError] = {}
-        self._has_answer = False
+        self._has_response = False
         self._unwelcome: dict[str, int] = {}  # connections in a row, by the label of the broker
         self._answered: set[str] = set()  # labels of brokers
 
@@ -122,7 +122,7 @@ class Refusals:
         A broker that shuts down does so once; and if any broker has ever answered, this one is only in trouble.
         """
         self._unwelcome[label] = self._unwelcome.get(label, 0) + 1
-        return self._unwelcome[label] >= _UNWELCOME_AT_MOST and not self._has_answer
+        return self._unwelcome[label] >= _UNWELCOME_AT_MOST and not self._has_response
 
     def answered(self, label: str) -> None:
         """Note that a broker has answered a request of a connection that is lost now."""
@@ -135,7 +135,7 @@ class Refusals:
 
     def metadata_came(self) -> None:
         """Note that the cluster has answered: the listener is the right one."""
-        self._has_answer = True
+        self._has_response = True
 
     def not_before(self, place: Hashable) -> float:
         """Return the earliest time of the next attempt; monotonic seconds."""

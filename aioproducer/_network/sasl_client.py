@@ -111,7 +111,7 @@ class SaslClient:
         return place in self._patient
 
     def be_patient(self, place: Place) -> None:
-        """Wait for each answer from now on: this broker, or a proxy before it, has closed on what was sent behind."""
+        """Wait for each response from now on: this broker, or a proxy before it, has closed on what was sent behind."""
         self._patient.add(place)
 
     def at_once(self, wish: Wish) -> object:

@@ -14,7 +14,7 @@ A refusal leaves everything behind the token unprocessed. A broker, or a proxy, 
 sent behind the token gets every request one after the other from then on, as do requests without a response (acks=0),
 of which a refusal would say nothing.
 
-Source: SaslClientAuthenticator, KafkaChannel and Selector in Apache Kafka, whose clients wait for the last answer.
+Source: SaslClientAuthenticator, KafkaChannel and Selector in Apache Kafka, whose clients wait for the last response.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SaslConnection(BrokerConnection):
         self._place = place
         self._phase = _Phase.IDLE
         self._exchange: Exchange | None = None
-        self._answers: deque[bytes] = deque()  # of SASL requests, not sent into the exchange yet
+        self._responses: deque[bytes] = deque()  # of SASL requests, not sent into the exchange yet
         self._is_answer_awaited = False
         self._asking: asyncio.Task[None] | None = None
         self._held: deque[OutgoingRequest] = deque()
@@ -172,7 +172,7 @@ class SaslConnection(BrokerConnection):
 
     # The exchange
 
-    def _take_versions(self) -> None:
+    def _use_versions(self) -> None:
         self._begin(self._context.loop.time(), is_patient=True)
 
     def _authenticate_again(self, now: float) -> None:
@@ -216,8 +216,8 @@ class SaslConnection(BrokerConnection):
         if isinstance(step, Send | NextResponse):
             if isinstance(step, Send):
                 self._send_sasl(step)
-            if self._answers:
-                return self._answers.popleft()
+            if self._responses:
+                return self._responses.popleft()
             self._is_answer_awaited = True
             return None
         try:
@@ -235,23 +235,23 @@ class SaslConnection(BrokerConnection):
         now = self._context.loop.time()
         for each in step.requests:
             request = whole_request(
-                each.api, each.version, body=each.body, on_end=self._take_answer, largest=SMALL_RESPONSE
+                each.api, each.version, body=each.body, on_end=self._use_response, largest=SMALL_RESPONSE
             )
             super().send(request)
             self._token_end = request.end
         if step.is_last:
             self._token_sent_at = now
             self._phase = _Phase.BEHIND
-            self._context.events.wake()  # for batches that found the connection silent: they need not await the answer
+            self._context.events.wake()  # for batches that found the connection silent: they need not wait for it
 
-    def _take_answer(self, end: RequestEnd) -> None:
+    def _use_response(self, end: RequestEnd) -> None:
         if not isinstance(end, Answered):
             return  # the end of the connection is reported by `on_closed`
-        self.answers -= 1  # it does not show that the broker does any work
-        self._answers.append(bytes(end.payload))
+        self.responses -= 1  # it does not show that the broker does any work
+        self._responses.append(bytes(end.payload))
         if self._is_answer_awaited:
             self._is_answer_awaited = False
-            self._advance(self._answers.popleft())
+            self._advance(self._responses.popleft())
             self._release(end.now)
 
     def _ask(self, wish: Wish) -> None:
@@ -266,9 +266,9 @@ class SaslConnection(BrokerConnection):
 
     async def _carry_out(self, wish: Wish) -> None:
         timeout_s = self._context.settings.connection_setup_timeout_max_ms / 1000
-        limit = asyncio.timeout(timeout_s)
+        timeout = asyncio.timeout(timeout_s)
         try:
-            async with limit:
+            async with timeout:
                 result = await self._sasl.carry_out(wish)
         except KafkaError as error:
             self._asking = None
@@ -276,7 +276,7 @@ class SaslConnection(BrokerConnection):
             self._lack(error)
         except Exception as error:  # noqa: BLE001  # of a provider
             self._asking = None
-            is_over = isinstance(error, TimeoutError) and limit.expired()
+            is_over = isinstance(error, TimeoutError) and timeout.expired()
             text = f"{self.missing} within {timeout_s:g} s" if is_over else type(error).__name__
             failure = AuthenticationError(f"the authentication failed: {text}", retriable=True)
             failure.__cause__ = error
@@ -310,7 +310,7 @@ class SaslConnection(BrokerConnection):
     def _end_exchange(self, session: Session | None) -> None:
         now = self._context.loop.time()
         self._exchange, self._phase = None, _Phase.IDLE
-        self._answers.clear()
+        self._responses.clear()
         self._not_before = now + SHORTEST_INTERVAL_S
         if session is None:  # too soon for the broker: the current session goes on
             self._look_at = min(self._not_before, self._expires_at)
@@ -320,7 +320,7 @@ class SaslConnection(BrokerConnection):
         else:
             self._open_session(session, now)
             is_over = now >= self._expires_at and session.lifetime_ms >= 1000 * SHORTEST_INTERVAL_S
-            if is_over and self._held:  # its answer came late: on a request now the broker closes
+            if is_over and self._held:  # its response came late: on a request now the broker closes
                 self._look_later()
             while self._held and not is_over:  # however short the session is
                 super().send(self._held.popleft())
@@ -330,7 +330,7 @@ class SaslConnection(BrokerConnection):
         counters = self._context.counters
         self._has_warned = False
         if session.lifetime_ms > 0:
-            # Counted from the token, not from the answer: the broker's clock started in between.
+            # Counted from the token, not from the response: the broker's clock started in between.
             lifetime_s = min(session.lifetime_ms / 1000, _LONGEST_LIFETIME_S)
             fraction = self._context.random.uniform(EARLIEST_FRACTION, LATEST_FRACTION)
             # What is sent at the last moment may arrive behind the end, on which the broker closes.

@@ -54,7 +54,7 @@ class SealedBytes:
 def _layout(pieces: Sequence[bytes], plain_bytes: int) -> tuple[int, int] | None:
     """Return where the records of the plaintext begin, and the size of a full one; None if they cannot be found.
 
-    OpenSSL may put a record of its own in front, such as the answer to a KeyUpdate. A record's overhead depends on the
+    OpenSSL may put a record of its own in front, such as the reply to a KeyUpdate. A record's overhead depends on the
     cipher, and with CBC on the size, but all full ones are alike.
     """
     full = (plain_bytes - 1) // RECORD_BYTES

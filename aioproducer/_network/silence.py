@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-_FRESH_S: Final = 0.25  # an answer that is no older shows that brokers answer
+_FRESH_S: Final = 0.25  # a response that is no older shows that brokers answer
 
 
 class Silence:

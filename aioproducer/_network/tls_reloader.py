@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_S: Final = 10.0
-"""Time for a function that is asked for a password; all connections wait for its answer."""
+"""Time for a function that is asked for a password; all connections wait for its response."""
 
 RETRY_S: Final = 10.0
 """Pause before unchanged files that could not be used are loaded again: what was missing may be a password."""
@@ -214,13 +214,13 @@ async def reveal(password: Password, option: str) -> str | None:
         return None
     if isinstance(password, Secret):
         return password.reveal()
-    limit = asyncio.timeout(ANSWER_S)
+    timeout = asyncio.timeout(ANSWER_S)
     try:
-        async with limit:
+        async with timeout:
             answer = password()
             found: object = await answer if inspect.isawaitable(answer) else answer
     except Exception as error:
-        if isinstance(error, TimeoutError) and limit.expired():
+        if isinstance(error, TimeoutError) and timeout.expired():
             text = f"{option}: the function has not answered within {ANSWER_S:g} s"
             raise ConfigurationError(text, option=option, retriable=True) from error
         # Without what it says, which may hold the secret.

@@ -140,16 +140,16 @@ class TokenCache:
 
     async def _given(self) -> tuple[object, Mapping[str, str]]:
         """Return what the provider gives, with the extensions of one of aiokafka."""
-        limit = asyncio.timeout(self._settings.timeout_s)
+        timeout = asyncio.timeout(self._settings.timeout_s)
         try:
-            async with limit:
+            async with timeout:
                 answer = self._provider.token()
                 given: object = await answer if inspect.isawaitable(answer) else answer
                 return given, {} if isinstance(given, Token) else _extensions_of(self._provider)
         except AuthenticationError as error:
             raise of_user(error) from error.__cause__
         except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
+            if isinstance(error, TimeoutError) and timeout.expired():
                 text = f"sasl_token_provider has not returned a token within {self._settings.timeout_s:g} s"
                 raise TokenError(text, retriable=True) from None
             # Without what it says, which may hold a token, or a URL with a secret.

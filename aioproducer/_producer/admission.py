@@ -44,7 +44,7 @@ class Admission:
 
     def take(self, *arguments: *RecordArgs) -> Delivery | RecordArguments | UnfinishedRecord:
         """Run the user's code and append the record; without such code, keep the arguments for later."""
-        return self.pipeline.take_or_wait(*arguments) if self.pipeline.has_hooks else RecordArguments(*arguments)
+        return self.pipeline.append_or_wait(*arguments) if self.pipeline.has_hooks else RecordArguments(*arguments)
 
     def deadline(self, topic: str, seconds: float) -> RecordDeadline:
         """Return the deadline of a record that is sent now, or was by a call on another thread.
@@ -61,7 +61,7 @@ class Admission:
                 raise seconds.over()
         return RecordDeadline(seconds, self._running.loop.time() + left_s)
 
-    def limited(self, taken: TakenT, deadline: RecordDeadline | None) -> TakenT:
+    def with_deadline(self, taken: TakenT, deadline: RecordDeadline | None) -> TakenT:
         """Return what was taken; a record that was appended is given its deadline."""
         if deadline is not None and isinstance(taken, Delivery) and not taken.done():
             self._running.open_batches.set_deadline(taken, deadline)
@@ -74,19 +74,19 @@ class Admission:
             if delivery is None:
                 return self._queue(taken, deadline, is_counted=True).delivery
             taken = delivery
-        return self.limited(taken, deadline)
+        return self.with_deadline(taken, deadline)
 
     async def enqueue(
         self, taken: Delivery | RecordArguments | UnfinishedRecord, deadline: RecordDeadline | None = None
     ) -> Delivery:
         """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn."""
         if not isinstance(taken, (Delivery, RecordArguments)):
-            taken = self.limited(await taken.finish(*self._bound(deadline), self._check_open), deadline)
+            taken = self.with_deadline(await taken.finish(*self._bound(deadline), self._check_open), deadline)
         if isinstance(taken, RecordArguments):
             delivery = self._try_append(taken)
             if delivery is None:
                 return await self._wait(taken, deadline)
-            taken = self.limited(delivery, deadline)
+            taken = self.with_deadline(delivery, deadline)
         await self._let_sender_work()
         return taken
 
@@ -120,7 +120,7 @@ class Admission:
                 self._running.record_hooks.refused_later(taken, error)
                 raise error
             taken = delivery
-        return self.limited(taken, deadline)
+        return self.with_deadline(taken, deadline)
 
     def fail_unseen(self, error: KafkaError, count: int, *, is_open: Callable[[], bool]) -> BatchResult:
         """Fail records of a call that continues; the next flush raises the error, unless the result is read.

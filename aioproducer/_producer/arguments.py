@@ -146,7 +146,7 @@ class CallDeadline(float):
         return DeliveryTimeoutError(text, outcome=Outcome.NOT_WRITTEN)
 
 
-def limits_of(deadline: float | None) -> dict[str, float]:
+def deadline_arguments(deadline: float | None) -> dict[str, float]:
     """Return a deadline as an argument of a send method that a subclass may have overridden without it."""
     return {} if deadline is None else {"deadline": deadline}
 

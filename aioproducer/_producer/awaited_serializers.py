@@ -106,7 +106,7 @@ class UnfinishedRecord:
 
     async def _wait(self, timeout_s: float) -> None:
         *others, key_bytes, value_bytes = self._arguments
-        async with asyncio.timeout(timeout_s) as self._limit:
+        async with asyncio.timeout(timeout_s) as self._timeout:
             self._waiting[self] = None
             self._arguments = (*others, await self._finished(key_bytes), await self._finished(value_bytes))
             if isinstance(self._before, asyncio.Future):
@@ -133,7 +133,7 @@ class UnfinishedRecord:
 
     def explained(self, now: float) -> Waiting:
         """Return why its call waits; for a record in `waiting`."""
-        age_s, until = now - self._called_at, self._limit.when()
+        age_s, until = now - self._called_at, self._timeout.when()
         return Waiting(
             self.topic,
             self._partition,
@@ -155,8 +155,8 @@ class UnfinishedRecord:
         self._error = error.with_details(
             topic=self.topic, partition=self._partition, outcome=Outcome.NOT_WRITTEN, attempts=0
         )
-        if not self._limit.expired():
-            self._limit.reschedule(self._called_at)  # which is over
+        if not self._timeout.expired():
+            self._timeout.reschedule(self._called_at)  # which is over
 
     def _notify(self, error: Exception) -> None:
         self._context.run(self._refused, self.topic, self._partition, self._arguments[_ON_DELIVERY], error)

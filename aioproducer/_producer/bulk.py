@@ -354,7 +354,7 @@ class _AllDone:
     """Counts deliveries as they end without reading them: a cancelled wait has seen no failure."""
 
     __slots__ = ("_left", "reached")
-    counts_as_look: Final = False
+    counts_as_retrieval: Final = False
 
     def __init__(self, deliveries: int, loop: asyncio.AbstractEventLoop) -> None:
         self._left = deliveries

@@ -24,7 +24,7 @@ class MetadataWaits:
         self._metadata.add_topic(topic, self._loop.time())
         self._metadata.request_update("partition_unknown")
 
-    async def next_answer(self, deadline: float) -> bool:
+    async def next_response(self, deadline: float) -> bool:
         """Wait for the next metadata response; return False if `deadline` (monotonic seconds) comes first.
 
         Raises:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL_S: Final = 300.0
 SHORTEST_PAUSE_S: Final = 0.1  # brokers accept no shorter interval, and none may make this client ask without end
-LAST_PUSH_S: Final = 1.0  # how long a close waits for the answer to the last push
+LAST_PUSH_S: Final = 1.0  # how long a close waits for the response to the last push
 
 _NS_PER_MS: Final = 1_000_000
 _AT_ONCE: Final = frozenset((ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
@@ -207,7 +207,7 @@ class MetricsPush:
         )
         if self._is_ending and not is_last:
             return math.inf
-        # Before the answer: if it never comes, the differences may be lost, but none is counted twice.
+        # Before the response: if it never comes, the differences may be lost, but none is counted twice.
         before, self._readings = self._readings, readings
         body = encode_push_telemetry_request(
             instance_id=self._instance_id,

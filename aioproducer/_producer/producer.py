@@ -25,7 +25,7 @@ from aioproducer._producer.record_fields import check_names, owned_fields, shows
 from aioproducer._producer.send_methods import NonBlockingEnqueue, SendMethods
 from aioproducer._producer.transaction import TransactionMethods
 from aioproducer._shown_values import in_any_state
-from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_limit
+from aioproducer._threads.calls import CallFuture, call_on_loop, delivery_timeout
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import IllegalStateError, KafkaError
 from aioproducer.explanation import Explanation
@@ -98,9 +98,9 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         config, running = self._topic_options.config_of(topic), self._running
         fields = owned_fields(fields, config.delivery_timeout_ms)
         sending = partial(self.send_and_wait, topic, owned(value), **fields)
-        limit = delivery_limit((config.max_block_ms + config.delivery_timeout_ms) / 1000)
+        call_timeout = delivery_timeout((config.max_block_ms + config.delivery_timeout_ms) / 1000)
         future: CallFuture[RecordMetadata] = CallFuture(
-            running.loop, limit, is_loop_thread=running.appender.own_loop.is_on_thread
+            running.loop, call_timeout, is_loop_thread=running.appender.own_loop.is_on_thread
         )
         self._hand_over(running, sending, future)
         return future
@@ -159,7 +159,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
             calls = running.waiting_calls
             with calls.waiting("partitions_for", calls.metadata, deadline=deadline, topic=topic) as call:
                 call.called_at = deadline - max_block_ms / 1000  # of the first look, though this is a later one
-                is_answered = await running.metadata_waits.next_answer(deadline)
+                is_answered = await running.metadata_waits.next_response(deadline)
             running.measures.metadata_wait.record(running.loop.time() - began_at)
             self._open_running()  # raises if closed or failed meanwhile
             if not is_answered:
@@ -272,7 +272,7 @@ class Producer(LifecycleMethods, SendMethods, TransactionMethods):
         return live_view(self._running, self._lifecycle, self.explain() if explained else None)
 
     def _probe(self) -> LiveView:
-        """Return what readiness probes show; asks a broker for an answer if none has come lately."""
+        """Return what readiness probes show; asks a broker for a response if none has come lately."""
         running = self._running
         if running is not None and not running.is_shut and running.appender.own_loop.is_here():
             running.metadata.ask_if_idle(running.loop.time())

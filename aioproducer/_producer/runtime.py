@@ -104,7 +104,7 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         Raises:
             MetadataTimeoutError: no broker answered.
             ConfigurationError: a certificate, key or password cannot be used.
-            KafkaError: a broker's answer ends the producer.
+            KafkaError: a broker's response ends the producer.
         """
         self.client.start(self.loop)
         self.started_at_ms = self.appender.wall_clock_ms()
@@ -115,7 +115,7 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
             self._start_tasks()
             if wait:
                 call.deadline = self.loop.time() + self.max_block_s
-                await self._first_answers(call, call.deadline)
+                await self._first_responses(call, call.deadline)
         if self.lifecycle.state is ProducerState.FAILED:
             raise self.lifecycle.failure()
         self.is_shut = False
@@ -129,7 +129,7 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         """Read the totals for the window of the metrics, now and again."""
         self.timers.schedule(self.windows.mark(now), self._read_totals)
 
-    async def _first_answers(self, call: OpenCall, deadline: float) -> None:
+    async def _first_responses(self, call: OpenCall, deadline: float) -> None:
         call.why = self.waiting_calls.metadata
         await self.metadata.first_response(self.max_block_s)
         if self.transactions is not None:
@@ -303,9 +303,9 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         silence = self.client.silence
         if silence.is_out_of_reach:
             return f"no broker can be reached: {self.metadata.last_error}"
-        silent_s, limit_s = silence.for_s(self.loop.time()), self._config.request_timeout_ms / 1000
-        # A little less, since the question may have been asked a little after the last answer.
-        is_over = silent_s >= limit_s - min(limit_s / 10, 0.5)
+        silent_s, longest_s = silence.for_s(self.loop.time()), self._config.request_timeout_ms / 1000
+        # A little less, since the question may have been asked a little after the last response.
+        is_over = silent_s >= longest_s - min(longest_s / 10, 0.5)
         return f"no broker has answered for {silent_s:.1f} s" if is_over else ""
 
     @property

@@ -320,7 +320,7 @@ class SendMethods(EnqueueMethod):
     def _use_options(self, topic: str, options: TopicOptions) -> None:
         """Let options hold for a topic of the producer."""
 
-    def _takes_records(self) -> bool:
+    def _accepts_records(self) -> bool:
         """Whether this object takes records; the append raises if the producer does not."""
         return True
 
@@ -347,8 +347,8 @@ class SendMethods(EnqueueMethod):
         admission = self._open_admission()
         if deadline is None:
             return admit(admission, taken or RecordArguments(*record), None)
-        limit = admission.deadline(record[0], deadline)
-        return admit(admission, admission.pipeline.take(*record), limit)
+        record_deadline = admission.deadline(record[0], deadline)
+        return admit(admission, admission.pipeline.take(*record), record_deadline)
 
     def _enqueue_slowly(self, *record: *RecordArgs) -> Coroutine[object, None, Delivery]:
         admission = self._open_admission()
@@ -356,8 +356,10 @@ class SendMethods(EnqueueMethod):
 
     def _enqueue_within(self, deadline: float, *record: *RecordArgs) -> Coroutine[object, None, Delivery]:
         admission = self._open_admission()
-        limit = admission.deadline(record[0], deadline)
-        return admission.enqueue(admission.limited(admission.pipeline.take_or_wait(*record), limit), limit)
+        record_deadline = admission.deadline(record[0], deadline)
+        return admission.enqueue(
+            admission.with_deadline(admission.pipeline.append_or_wait(*record), record_deadline), record_deadline
+        )
 
     def _enqueue_arguments(self, record: RecordArguments | UnfinishedRecord) -> Coroutine[object, None, Delivery]:
         return self._open_admission().enqueue(record)
@@ -367,13 +369,13 @@ class SendMethods(EnqueueMethod):
         admission = self._open_admission()
         if type(self).enqueue is not EnqueueMethod.enqueue or admission.pipeline.has_hooks:
             return await self._enqueue_each(topic, many.remaining(), enqueue)
-        fail_unseen = partial(admission.fail_unseen, is_open=self._takes_records)
-        return await append_all(many, enqueue, is_open=self._takes_records, fail_unseen=fail_unseen)
+        fail_unseen = partial(admission.fail_unseen, is_open=self._accepts_records)
+        return await append_all(many, enqueue, is_open=self._accepts_records, fail_unseen=fail_unseen)
 
     async def _enqueue_each(
         self, topic: str, rows: Iterable[Row] | AsyncIterator[Row], enqueue: EnqueueRow
     ) -> BulkDelivery:
-        fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._takes_records)
+        fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._accepts_records)
         with self._open_running().record_hooks.around_many(topic):
             return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.typed_topic import TypedMethods
 from aioproducer._producer.admission import Admission
-from aioproducer._producer.arguments import limits_of, mark_as_coroutine_functions
+from aioproducer._producer.arguments import deadline_arguments, mark_as_coroutine_functions
 from aioproducer._producer.bulk import Columns
 from aioproducer._producer.names_elsewhere import OF_TOPICS, explains
 from aioproducer._producer.record_fields import ColumnFields, check_names, shows_fields
@@ -153,12 +153,12 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         deadline: float | None = None,
     ) -> Delivery:
         """As `Producer.send`; a key or value that is not of the topic's types is a `TypeError`."""
-        limit = None if deadline is None else self._admission().deadline(self.name, deadline)
+        record_deadline = None if deadline is None else self._admission().deadline(self.name, deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
-        if limit is None and type(taken) is Delivery:
+        if record_deadline is None and type(taken) is Delivery:
             return taken
         arguments = (value, key, partition, timestamp, headers, on_delivery)
-        return self._dispatch(taken, arguments, limit, admit=Admission.send, override=self._producer.send)
+        return self._dispatch(taken, arguments, record_deadline, admit=Admission.send, override=self._producer.send)
 
     @shows_fields
     async def send_and_wait(self, value: ValueT | None = None, **fields: Unpack[RecordFields[KeyT]]) -> RecordMetadata:
@@ -177,12 +177,14 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
         deadline: float | None = None,
     ) -> Delivery:
         """As `Producer.send_nowait`; a key or value that is not of the topic's types is a `TypeError`."""
-        limit = None if deadline is None else self._admission().deadline(self.name, deadline)
+        record_deadline = None if deadline is None else self._admission().deadline(self.name, deadline)
         taken = self._take(value, key, partition, timestamp, headers, on_delivery)
-        if limit is None and type(taken) is Delivery:
+        if record_deadline is None and type(taken) is Delivery:
             return taken
         arguments = (value, key, partition, timestamp, headers, on_delivery)
-        return self._dispatch(taken, arguments, limit, admit=Admission.send_nowait, override=self._producer.send_nowait)
+        return self._dispatch(
+            taken, arguments, record_deadline, admit=Admission.send_nowait, override=self._producer.send_nowait
+        )
 
     @shows_fields
     async def send_many(
@@ -212,11 +214,13 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     def _enqueue_within(self, deadline: float, *arguments: *TypedArgs) -> Coroutine[object, None, Delivery]:
         admission = self._admission()
-        limit = admission.deadline(self.name, deadline)
-        taken = admission.limited(self._take_or_wait(*arguments), limit)
+        record_deadline = admission.deadline(self.name, deadline)
+        taken = admission.with_deadline(self._append_or_wait(*arguments), record_deadline)
         if taken is not None:
-            return admission.enqueue(taken, limit)
-        return self._dispatch(None, arguments, limit, admit=Admission.enqueue, override=self._producer.enqueue)
+            return admission.enqueue(taken, record_deadline)
+        return self._dispatch(
+            None, arguments, record_deadline, admit=Admission.enqueue, override=self._producer.enqueue
+        )
 
     def _dispatch(
         self,
@@ -240,7 +244,7 @@ class Topic(TypedMethods[KeyT, ValueT], Generic[KeyT, ValueT]):
             timestamp=timestamp,
             headers=headers,
             on_delivery=on_delivery,
-            **limits_of(None if deadline is None else deadline.seconds),
+            **deadline_arguments(None if deadline is None else deadline.seconds),
         )
 
     async def partitions_for(self) -> list[int]:

@@ -162,7 +162,7 @@ class TransactionMethods:
             ProducerFencedError: a newer producer has taken the transactional id, or the transaction timed out: it was
                 aborted, unless an earlier call has completed it.
             TransactionAbortedError: to be committed, it was aborted before, by a call or its timeout.
-            TransactionTimeoutError: no answer within `max_block_ms`; call it again.
+            TransactionTimeoutError: no response within `max_block_ms`; call it again.
             TransactionError: to be aborted, it was committed before or has timed out; or its id has expired.
             TransactionalIdAuthorizationError: the right to the transactional id is missing.
             TypeError: not a `PreparedTransaction`.
@@ -255,7 +255,7 @@ async def _begin(running: ProducerRuntime, runner: TransactionRunner, *, wait: b
     """Begin a transaction when no other task has one open; without `wait`, refuse if one has."""
     calls, deadline = running.waiting_calls, runner.waits.deadline()
     with calls.waiting("begin_transaction", calls.other_transaction, deadline=deadline) as call:
-        holder = await _take_lock(runner, deadline, wait=wait)
+        holder = await _acquire_lock(runner, deadline, wait=wait)
         call.why = calls.transaction
         try:
             await runner.begin(deadline=deadline)
@@ -265,7 +265,7 @@ async def _begin(running: ProducerRuntime, runner: TransactionRunner, *, wait: b
     return holder
 
 
-async def _take_lock(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
+async def _acquire_lock(runner: TransactionRunner, deadline: float, *, wait: bool) -> LockHolder:
     if wait:
         return await runner.lock.take(deadline)
     if runner.lock.ends_with_transaction:  # a commit or abort that its caller gave up releases the lock soon
@@ -333,7 +333,7 @@ class Transaction(SendMethods):
     def _use_options(self, topic: str, options: TopicOptions) -> None:
         self._look_up().topic_options.add(topic, options)
 
-    def _takes_records(self) -> bool:
+    def _accepts_records(self) -> bool:
         return not self._is_over
 
     def _open_admission(self) -> Admission:

@@ -85,7 +85,7 @@ class FrameProtocol(Generic[ContextT]):
         self._max_frame_bytes = max_frame_bytes
         self._always_allowed = min(max_frame_bytes, SMALL_RESPONSE)
         self._correlation_id = first_correlation_id  # of the next request
-        # (correlation id, header has tags, context, api key, most bytes of the answer)
+        # (correlation id, header has tags, context, api key, most bytes of the response)
         self._unanswered: deque[tuple[int, bool, ContextT, int, int]] = deque()
         self._start = b""  # of a frame: fewer bytes than its size takes
         self._frame = bytearray()  # as much as there is of a frame whose size is known; not a list of its pieces,
@@ -95,7 +95,7 @@ class FrameProtocol(Generic[ContextT]):
 
     @property
     def in_flight(self) -> int:
-        """Requests sent and not answered, those without an answer (acks=0) not counted."""
+        """Requests sent and not answered, those without a response (acks=0) not counted."""
         return len(self._unanswered)
 
     @property
@@ -103,7 +103,7 @@ class FrameProtocol(Generic[ContextT]):
         """The context of the oldest request in flight."""
         return self._unanswered[0][2] if self._unanswered else None
 
-    def send(  # noqa: PLR0913  # what a header says, and what the answer may be
+    def send(  # noqa: PLR0913  # what a header says, and what the response may be
         self,
         api_key: int,
         version: int,
@@ -120,7 +120,7 @@ class FrameProtocol(Generic[ContextT]):
             buffers: the request's body in pieces; only the first is copied, into the piece with the header.
             flexible: whether this version has tagged fields in its headers.
             expects_response: False for Produce with acks=0, which a broker does not answer.
-            largest_response: bytes that the answer may have; None: as any frame.
+            largest_response: bytes that the response may have; None: as any frame.
 
         Returns:
             The whole frame in pieces, to be written in this order.
@@ -140,16 +140,16 @@ class FrameProtocol(Generic[ContextT]):
         return [b"".join((start, client_id, buffers[0])), *buffers[1:]]
 
     def receive(self, data: bytes | memoryview) -> Iterator[tuple[ContextT, memoryview]]:
-        """Take bytes from the broker and yield the answers they complete, oldest first.
+        """Take bytes from the broker and yield the responses they complete, oldest first.
 
-        An iterator so that the answers before a bad one count; the rest of `data` is handled when it is
+        An iterator so that the responses before a bad one count; the rest of `data` is handled when it is
         exhausted. The views stay valid as long as they are held: what they look into is never reused.
 
         Yields:
-            The request's context, and the answer behind its header.
+            The request's context, and the response behind its header.
 
         Raises:
-            ProtocolError: a size that is negative, too small or too large; an answer out of order or not asked
+            ProtocolError: a size that is negative, too small or too large; a response out of order or not asked
                 for; another protocol. The conversation cannot go on.
             TlsRefusedError: the other end speaks TLS.
         """
@@ -187,11 +187,11 @@ class FrameProtocol(Generic[ContextT]):
 
     @property
     def held_bytes(self) -> int:
-        """How much is held of an answer whose end has not come."""
+        """How much is held of a response whose end has not come."""
         return len(self._frame)
 
     def drop_held(self) -> None:
-        """Let go of an answer whose end has not come: nothing will be received any more."""
+        """Let go of a response whose end has not come: nothing will be received any more."""
         self._frame, self._start = bytearray(), b""
 
     def _refuse_strangers(self, start: memoryview, size: int) -> None:

@@ -76,7 +76,7 @@ _BY_REQUEST: Final = {
 _LAST_PORT: Final = 65_535
 _LONGEST_HOST: Final = 255
 
-_FEATURES_EPOCH: Final = 1  # tags of the answer to ApiVersions
+_FEATURES_EPOCH: Final = 1  # tags of the response to ApiVersions
 _FEATURES: Final = 2
 
 _INT32 = struct.Struct(">i")

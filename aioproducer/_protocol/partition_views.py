@@ -116,7 +116,7 @@ def read_partitions(reader: ResponseReader, version: int) -> Partitions:
         stride = reader.position - start
         wanted = min(count - done, at_most, (len(reader.payload) - reader.position) // stride)
         alike = _count_alike(reader, stride, layout=_layout(reader, stride, version), wanted=wanted)
-        _take_alike(reader, found, stride=stride, alike=alike)
+        _read_alike(reader, found, stride=stride, alike=alike)
         done += alike
         at_most = at_most * 4 if alike == wanted else _FEW
     if _fixed(version) is _PARTITION_V4:
@@ -169,7 +169,7 @@ def _layout(reader: ResponseReader, stride: int, version: int) -> list[int]:
     return offsets
 
 
-def _take_alike(reader: ResponseReader, found: Partitions, *, stride: int, alike: int) -> None:
+def _read_alike(reader: ResponseReader, found: Partitions, *, stride: int, alike: int) -> None:
     """Read the next entries of equal length; versions without epochs ignore the epochs read here."""
     begin = reader.position
     reader.position += alike * stride

@@ -46,7 +46,7 @@ from aioproducer._protocol.primitives import (
 )
 
 TOPIC_ID_VERSION: Final = 13  # first version that names topics by their id
-_PER_BATCH: Final = 4 * 1024  # bytes of an answer to Produce: offsets, and an error with its text
+_PER_BATCH: Final = 4 * 1024  # bytes of a response to Produce: offsets, and an error with its text
 _PER_RECORD: Final = 1024  # bytes of it for a record that was refused, with the reason
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_LOG_START: Final = 5

@@ -98,7 +98,7 @@ Step: TypeAlias = Send | NextResponse | PasswordWanted | BearerWanted | SaltedPa
 
 
 class Message(NamedTuple):
-    """A mechanism's next token; resume with the broker's answer to it, bytes."""
+    """A mechanism's next token; resume with the broker's response to it, bytes."""
 
     token: bytes
     is_last: bool = False
@@ -133,7 +133,7 @@ class Mechanism(Protocol):
 class Session(NamedTuple):
     """The session that the broker granted."""
 
-    lifetime_ms: int = 0  # from the broker's last answer; 0 or less if the session has no end
+    lifetime_ms: int = 0  # from the broker's last response; 0 or less if the session has no end
 
 
 class RefusedError(Exception):
@@ -155,14 +155,14 @@ def exchange(
     Args:
         mechanism: a new one.
         repeats: whether the connection is authenticated already.
-        is_patient: whether each answer is awaited before the next request; False needs `repeats`.
+        is_patient: whether each response is awaited before the next request; False needs `repeats`.
 
     Returns:
         The session; None if the broker wants no other yet, and the current one goes on.
 
     Raises:
         RefusedError: the broker refuses.
-        AuthenticationError: credentials cannot be had or used, or the broker's answers do not prove what they must.
+        AuthenticationError: credentials cannot be had or used, or the broker's responses do not prove what they must.
     """
     run = _Run(mechanism, versions)
     message = (yield from run.first()) if repeats else None
@@ -180,10 +180,10 @@ def exchange(
         payload = yield Send((run.request(message),), is_last=message.is_last)
     while True:
         assert message is not None
-        answer = run.checked(_bytes_of(payload), repeats=repeats)
-        following = yield from run.next(answer.token)
+        response = run.checked(_bytes_of(payload), repeats=repeats)
+        following = yield from run.next(response.token)
         if following is None:
-            return Session(answer.lifetime_ms)
+            return Session(response.lifetime_ms)
         if message.is_last and not is_patient:
             # The mechanism has found a refusal, and other requests were sent meanwhile, on which the broker closes.
             raise RefusedError(mechanism.refusal(""))
@@ -227,8 +227,8 @@ class _Run:
 
     def check_hello(self, payload: bytes, *, repeats: bool) -> bool:
         """Return whether the broker wants no other session yet."""
-        answer = decode_sasl_handshake_response(payload)
-        code = answer.error_code
+        response = decode_sasl_handshake_response(payload)
+        code = response.error_code
         if code == ErrorCode.NONE:
             return False
         if code == ErrorCode.ILLEGAL_SASL_STATE:
@@ -236,15 +236,15 @@ class _Run:
                 return True  # within a second of the previous authentication
             raise RefusedError(_no_sasl_here())
         if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            raise RefusedError(_not_enabled(self._mechanism, answer.mechanisms))
+            raise RefusedError(_not_enabled(self._mechanism, response.mechanisms))
         raise RefusedError(AuthenticationError(f"the broker refused SaslHandshake: {ErrorCode.in_words(code)}"))
 
     def checked(self, payload: bytes, *, repeats: bool) -> SaslAuthenticateResponse:
-        answer = decode_sasl_authenticate_response(self._version, payload)
-        code = answer.error_code
+        response = decode_sasl_authenticate_response(self._version, payload)
+        code = response.error_code
         if code == ErrorCode.NONE:
-            return answer
-        raw = answer.error_message
+            return response
+        raw = response.error_message
         said = None if raw is None else self._mechanism.sent.shown(raw, LONGEST_MESSAGE)
         if code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             text = (
@@ -291,7 +291,7 @@ class SaslAuthenticateResponse(NamedTuple):
     error_code: int
     error_message: str | None
     token: bytes
-    lifetime_ms: int  # of the session, in the last answer only; 0 or less if it has no end
+    lifetime_ms: int  # of the session, in the last response only; 0 or less if it has no end
 
 
 def encode_sasl_handshake_request(mechanism: str) -> bytes:

@@ -113,9 +113,9 @@ class Scram:
         signed = b",".join((bare.encode(), challenge, without_proof.encode()))
         proof, server_signature = self._proof(salted, signed)
         self.sent.add(proof)
-        answer = yield Message(f"{without_proof},p={proof}".encode(), is_last=True)
-        assert isinstance(answer, bytes)
-        self._check_server(answer, server_signature)
+        response = yield Message(f"{without_proof},p={proof}".encode(), is_last=True)
+        assert isinstance(response, bytes)
+        self._check_server(response, server_signature)
 
     def refusal(self, words: str) -> AuthenticationError:
         if self._is_token:
@@ -136,8 +136,8 @@ class Scram:
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)
 
-    def _check_server(self, answer: bytes, expected: bytes) -> None:
-        attributes = _scram_attributes(answer, "last")
+    def _check_server(self, response: bytes, expected: bytes) -> None:
+        attributes = _scram_attributes(response, "last")
         if "e" in attributes:
             raise self.refusal(f' ("{self.sent.shown(attributes["e"])}")')
         if not hmac.compare_digest(_from_base64(attributes.get("v", ""), "v"), expected):
@@ -214,7 +214,7 @@ _PARTS_OF_JWT: Final = 3
 class OAuthBearer:
     """OAUTHBEARER: a bearer token with extensions.
 
-    A broker refuses a token with an answer without an error code whose content is JSON; the error code comes only after
+    A broker refuses a token with a response whose error code is 0 and whose content is JSON; the error code comes after
     a single 0x01 was sent.
     """
 
@@ -317,8 +317,8 @@ class SecurityContext(Protocol):
     def first_token(self) -> bytes:
         """Return the token with the ticket; may ask the KDC, and so block."""
 
-    def next_token(self, answer: bytes) -> bytes:
-        """Return the token that follows the broker's answer; empty at the end."""
+    def next_token(self, response: bytes) -> bytes:
+        """Return the token that follows the broker's response; empty at the end."""
 
     def wrap(self, message: bytes) -> bytes: ...
 
@@ -354,12 +354,12 @@ class Gssapi:
         token = yield Work(context.first_token)
         for _ in range(_MOST_ROUNDS):
             assert isinstance(token, bytes)
-            answer = yield Message(token)
-            assert isinstance(answer, bytes)
+            response = yield Message(token)
+            assert isinstance(response, bytes)
             if context.is_established:
-                yield Message(context.wrap(_layer_choice(context.unwrap(answer))), is_last=True)
+                yield Message(context.wrap(_layer_choice(context.unwrap(response))), is_last=True)
                 return
-            token = context.next_token(answer)
+            token = context.next_token(response)
         raise AuthenticationError("the broker's side of GSSAPI comes to no end: it is no Kafka broker")
 
     def refusal(self, words: str) -> AuthenticationError:
@@ -371,7 +371,7 @@ class Gssapi:
 
 
 def _layer_choice(offer: bytes) -> bytes:
-    """Return the answer to the broker's offer of security layers."""
+    """Return the response to the broker's offer of security layers."""
     if len(offer) != _OFFER_BYTES:
         raise AuthenticationError(f"the broker's offer of security layers has {len(offer)} bytes, not {_OFFER_BYTES}")
     if not offer[0] & NO_LAYER:

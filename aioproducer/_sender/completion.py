@@ -183,7 +183,7 @@ class Completion:
                 if result.error is None:
                     context.run(call_on_delivery, callback, result.metadata_of(index, timestamp), None, self._log)
                 elif context.run(call_on_delivery, callback, None, result.error.fresh(), self._log):
-                    result.note_look_of(callback, index)
+                    result.note_retrieval_of(callback, index)
         finally:
             result.wake()  # also after a failed callback
 

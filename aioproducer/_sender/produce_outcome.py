@@ -93,7 +93,7 @@ class Fail(NamedTuple):
 ProduceOutcome = Complete | Retry | Split | Refuse | Fail
 
 
-def decide(  # noqa: PLR0911  # one return for each kind of answer
+def decide(  # noqa: PLR0911  # one return for each kind of response
     response: PartitionResponse | None, facts: BatchFacts, policy: Policy
 ) -> ProduceOutcome:
     """Decide the outcome of a batch; `response` is None if the broker left its partition out."""

@@ -182,9 +182,9 @@ class Settlement:
 
     def _split(self, batch: Batch, now: float) -> None:
         self._limits.refused(batch.partition.topic_partition.topic, batch.uncompressed_wire_size)
-        self._take_apart(batch, keeps_sequences=True, now=now)
+        self._split_into_parts(batch, keeps_sequences=True, now=now)
 
-    def _take_apart(self, batch: Batch, *, keeps_sequences: bool, now: float) -> None:
+    def _split_into_parts(self, batch: Batch, *, keeps_sequences: bool, now: float) -> None:
         parts = self._splitter.split(batch, halves(batch), keeps_sequences=keeps_sequences)
         if not parts:
             text = f"a batch of {batch.wire_size} bytes is too large for the topic, and there is no room to unpack it"
@@ -284,7 +284,7 @@ class Settlement:
             partition.identity.require_confirmation()
         self._resume(partition, now)
 
-    # Ends without an answer
+    # Ends without a response
 
     def expire(self, partition: Partition, overdue: Sequence[Batch], now: float) -> None:
         """Fail batches at their deadline; one on the wire stays there until it is answered or its connection lost.

@@ -140,7 +140,7 @@ class WaitReasons:
         """Yield the records of one topic or all that are in no batch yet."""
         for record, reason, detail in wait_queues.waiting():
             if topic in {None, record.topic}:
-                yield self._waiting_record(record, reason, detail, wait_queues.limit_of(record)[0])
+                yield self._waiting_record(record, reason, detail, wait_queues.timeout_of(record)[0])
 
     def _waiting_record(  # noqa: PLR0917  # what its queue knows
         self, record: WaitingRecord, reason: WaitReason, detail: str, max_block_s: float

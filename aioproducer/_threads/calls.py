@@ -44,30 +44,30 @@ ADVICE: Final = (
 )
 
 
-class Limit(NamedTuple):
-    """The limit of a call's wait for a loop that does not run."""
+class CallTimeout(NamedTuple):
+    """The timeout of a call's wait for a loop that does not run."""
 
-    seconds: float  # the call's documented limit
+    seconds: float  # the call's documented timeout
     error: Callable[[str], Exception]  # makes the error from its message
 
     def exceeded(self) -> Exception:
-        """Return the error of a call whose limit has passed while the loop does not run."""
+        """Return the error of a call whose timeout has passed while the loop does not run."""
         return self.error(f"no result within {self.seconds:g} s, and {ADVICE}")
 
 
-def metadata_limit(seconds: float) -> Limit:
-    """Return the limit of a call that waits for the cluster or a topic."""
-    return Limit(seconds, MetadataTimeoutError)
+def metadata_timeout(seconds: float) -> CallTimeout:
+    """Return the timeout of a call that waits for the cluster or a topic."""
+    return CallTimeout(seconds, MetadataTimeoutError)
 
 
-def delivery_limit(seconds: float) -> Limit:
-    """Return the limit of a call that waits for records."""
-    return Limit(seconds, partial(DeliveryTimeoutError, outcome=Outcome.UNKNOWN))
+def delivery_timeout(seconds: float) -> CallTimeout:
+    """Return the timeout of a call that waits for records."""
+    return CallTimeout(seconds, partial(DeliveryTimeoutError, outcome=Outcome.UNKNOWN))
 
 
-def transaction_limit(seconds: float) -> Limit:
-    """Return the limit of a call that waits for the transaction coordinator."""
-    return Limit(seconds, partial(TransactionTimeoutError, outcome=Outcome.UNKNOWN))
+def transaction_timeout(seconds: float) -> CallTimeout:
+    """Return the timeout of a call that waits for the transaction coordinator."""
+    return CallTimeout(seconds, partial(TransactionTimeoutError, outcome=Outcome.UNKNOWN))
 
 
 def _unlocked_if_cut_short(
@@ -90,13 +90,15 @@ class CallFuture(RealFuture[ResultT]):
     """Result of a call on an event loop; Ctrl-C in a waiting thread never stops the loop.
 
     If such a thread left the future's lock locked, the loop's thread would wait for it forever to set the result. The
-    limit is of waits without a timeout.
+    timeout of the call is of waits without one.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: Limit, *, is_loop_thread: Callable[[], bool]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, call_timeout: CallTimeout, *, is_loop_thread: Callable[[], bool]
+    ) -> None:
         super().__init__()
         self._loop = loop
-        self._limit = limit
+        self._call_timeout = call_timeout
         self._is_loop_thread = is_loop_thread
 
     def unlock(self) -> None:
@@ -110,8 +112,8 @@ class CallFuture(RealFuture[ResultT]):
     cancelled = _unlocked_if_cut_short(concurrent.futures.Future.cancelled)
     done = _unlocked_if_cut_short(concurrent.futures.Future.done)
     running = _unlocked_if_cut_short(concurrent.futures.Future.running)
-    _take_result = _unlocked_if_cut_short(concurrent.futures.Future.result)
-    _take_exception = _unlocked_if_cut_short(concurrent.futures.Future.exception)
+    _wait_for_result = _unlocked_if_cut_short(concurrent.futures.Future.result)
+    _wait_for_exception = _unlocked_if_cut_short(concurrent.futures.Future.exception)
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return the call's result, or raise its error.
@@ -126,12 +128,12 @@ class CallFuture(RealFuture[ResultT]):
             IllegalStateError: not done, on the event loop's own thread, where waiting would be a deadlock.
         """
         self.wait(timeout)
-        return self._take_result(0)
+        return self._wait_for_result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the call's error, or None; arguments and errors as `result`."""
         self.wait(timeout)
-        return self._take_exception(0)
+        return self._wait_for_exception(0)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call is done; arguments as `result`.
@@ -149,14 +151,14 @@ class CallFuture(RealFuture[ResultT]):
         gate = allocate_lock()
         gate.acquire()
         self.add_done_callback(lambda _: gate.release())
-        deadline = time.monotonic() + (self._limit.seconds if timeout is None else timeout)
+        deadline = time.monotonic() + (self._call_timeout.seconds if timeout is None else timeout)
         while not wait_for_lock(gate, max(min(LONGEST_SLEEP_S, deadline - time.monotonic()), 0.0)):
             if time.monotonic() < deadline:
                 continue
             if timeout is not None:
                 raise TimeoutError
             if not loop_answers(self._loop) and not self.done():
-                raise self._limit.exceeded()
+                raise self._call_timeout.exceeded()
             deadline = time.monotonic() + GRACE_S  # the loop runs, and ends the call by its own limits
 
 

@@ -37,7 +37,7 @@ class StrayRequests:
         self._given_up: dict[Coordinator, dict[int, float]] = {}  # times, by coordinator and node
 
     def unanswered(self, request: TransactionRequest, node_id: int | None, now: float, *, is_v2: bool) -> None:
-        """Note a request without an answer; a first InitProducerId fences every older producer anyway."""
+        """Note a request without a response; a first InitProducerId fences every older producer anyway."""
         is_renewal = request.api is INIT_PRODUCER_ID and request.subject is not None
         if node_id is not None and (is_renewal or (request.api is TXN_OFFSET_COMMIT and not is_v2)):
             self._given_up.setdefault(request.coordinator, {})[node_id] = now

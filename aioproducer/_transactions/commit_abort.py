@@ -359,16 +359,16 @@ class TransactionRecords:
         self._settlement = settlement
         self._flushes = flushes
         self._completion = completion
-        self._taken_before = 0  # by transactions that are over
+        self._records_before = 0  # by transactions that are over
 
     def open(self) -> None:
         self._appender.closed = False
-        self._taken_before = self._accumulator.open_batches.records
+        self._records_before = self._accumulator.open_batches.records
 
     @property
     def taken(self) -> int:
         """Number of records of the open transaction, or else of the last."""
-        return self._accumulator.open_batches.records - self._taken_before + self._wait_queues.records
+        return self._accumulator.open_batches.records - self._records_before + self._wait_queues.records
 
     def close(self) -> int:
         self._appender.closed = True

@@ -41,8 +41,8 @@ from aioproducer._transactions.verdicts import (
     ErrorAction,
     TransactionEffect,
     abortable_error,
-    answered_error,
     consequence_of,
+    error_in_response,
     fatal_error,
     has_successor,
     has_timed_out,
@@ -339,7 +339,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         if verdict is ErrorAction.DONE:
             self._done(request, response, now)
             return
-        error = answered_error(request, response, code=code, transactional_id=self.transactional_id)
+        error = error_in_response(request, response, code=code, transactional_id=self.transactional_id)
         if verdict in {ErrorAction.RETRY, ErrorAction.RETRY_SOON, ErrorAction.REFIND}:
             if verdict is ErrorAction.REFIND:
                 self._nodes.pop(request.coordinator, None)
@@ -378,7 +378,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
         self.pacing.passed()
         self.late.answered(request, self._nodes[request.coordinator].id)
         if isinstance(response, ProducerIdResponse):
-            self._take_identity(response)
+            self._use_identity(response)
         elif isinstance(response, EndTxnResponse):
             self._end(response)
             if self.is_v2 and self._identity.first_response_s is not None:
@@ -414,7 +414,7 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             partition.identity.join_transaction()
         return partitions
 
-    def _take_identity(self, response: ProducerIdResponse) -> None:
+    def _use_identity(self, response: ProducerIdResponse) -> None:
         self._identity.assign(response.producer_id, response.producer_epoch)
         self._is_renewing = self._is_doubted = self._open.has_stray = False
         self._move_to(TransactionState.READY)

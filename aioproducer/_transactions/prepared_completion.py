@@ -116,7 +116,7 @@ class PreparedCompletion:
         """Send EndTxn until it is answered, or `calls` end with the producer.
 
         Raises:
-            TransactionTimeoutError: no answer in time; it may be done.
+            TransactionTimeoutError: no response in time; it may be done.
             TransactionError: the transaction has ended otherwise.
             KafkaError: another refusal, or the producer has closed or failed.
         """
@@ -172,7 +172,7 @@ class PreparedCompletion:
         return self._judge(END_TXN, response.error_code)
 
     def _judge(self, api: Api, code: int) -> ErrorAction:
-        """Return what to do after an answer; raises the error of a refusal that ends it."""
+        """Return what to do after a response; raises the error of a refusal that ends it."""
         action = ErrorAction.DONE if code == ErrorCode.NONE else verdict_on(api.key, code)
         if action is ErrorAction.DONE:
             return action

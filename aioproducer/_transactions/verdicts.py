@@ -314,7 +314,7 @@ def fatal_error(error: KafkaError, transactional_id: str | None) -> KafkaError:
     return forgotten_error(transactional_id) if error.code in FORGOTTEN_CODES else error
 
 
-def answered_error(
+def error_in_response(
     request: TransactionRequest, response: TransactionResponse, *, code: int, transactional_id: str
 ) -> KafkaError:
     """Return the error for a code in a response; it names the partitions that had this code."""

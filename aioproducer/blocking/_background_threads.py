@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aioproducer._logs import LogMethods, event_log
 from aioproducer._native.locked import locked
 from aioproducer._native.unraisable import report_unraisable
-from aioproducer._threads.calls import GRACE_S, CallFuture, Limit, call_on_loop, wait_for
+from aioproducer._threads.calls import GRACE_S, CallFuture, CallTimeout, call_on_loop, wait_for
 from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer._threads.real_threads import (
     RealRLock,
@@ -161,7 +161,7 @@ class BackgroundLoop:
         if self._process_id != os.getpid() or self.is_current_thread or self._loop is None:
             return
         self._close_unclaimed()
-        ended = self._register(CallFuture[None](self._loop, Limit(0, TimeoutError), is_loop_thread=lambda: False))
+        ended = self._register(CallFuture[None](self._loop, CallTimeout(0, TimeoutError), is_loop_thread=lambda: False))
         with contextlib.suppress(RuntimeError):  # it has ended already
             self._loop.call_soon_threadsafe(self._end.set)
         with contextlib.suppress(TimeoutError):
@@ -181,19 +181,19 @@ class BackgroundLoop:
     def _refuse_calls(self) -> None:
         self._is_stopped = True  # the end of the loop ends calls submitted before
 
-    def call(self, function: Callable[[], Awaitable[ResultT]], limit: Limit) -> ResultT:
+    def call(self, function: Callable[[], Awaitable[ResultT]], timeout: CallTimeout) -> ResultT:
         """Call a coroutine function on the loop and wait for it; the limit holds while the loop does not run.
 
         Raises:
             IllegalStateError: not started, in a forked child, or on the loop's own thread.
             ProducerClosedError: stopped, before or meanwhile.
         """
-        return wait_for(self.submit(function, limit))
+        return wait_for(self.submit(function, timeout))
 
-    def submit(self, function: Callable[[], Awaitable[ResultT]], limit: Limit) -> CallFuture[ResultT]:
+    def submit(self, function: Callable[[], Awaitable[ResultT]], timeout: CallTimeout) -> CallFuture[ResultT]:
         """Call a coroutine function on the loop; arguments and errors as `call`, its own by the future."""
         loop = self.check_caller()
-        future = CallFuture[ResultT](loop, limit, is_loop_thread=lambda: self.is_current_thread)
+        future = CallFuture[ResultT](loop, timeout, is_loop_thread=lambda: self.is_current_thread)
         locked(self._lock, self._hand_over, loop, function, future)
         return future
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from aioproducer._native.enqueue import Accepted
 from aioproducer._native.locked import locked
-from aioproducer._producer.arguments import CallDeadline, limits_of, owned
+from aioproducer._producer.arguments import CallDeadline, deadline_arguments, owned
 from aioproducer._sender.completion import call_on_delivery, error_of_refused
 from aioproducer._threads.calls import LONGEST_SLEEP_S
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, wait_for_lock
@@ -97,7 +97,7 @@ class QueuedRecord:
 
     def enqueue(self) -> Awaitable[object]:
         """Give the record to the producer; interceptors, serializers and callbacks run in the context of its call."""
-        enqueuing = self.context.run(self._enqueue, on_delivery=self.on_delivery, **limits_of(self.deadline))
+        enqueuing = self.context.run(self._enqueue, on_delivery=self.on_delivery, **deadline_arguments(self.deadline))
         return enqueuing if isinstance(enqueuing, Accepted) else run_in_context(enqueuing, self.context)
 
 
@@ -142,11 +142,11 @@ def run_in_context(awaitable: Awaitable[ResultT], context: Context) -> Generator
         waits_for = context.run(steps.send, None)
         while True:
             try:
-                answer = yield waits_for
+                response = yield waits_for
             except BaseException as error:  # noqa: BLE001  # the awaitable's: a cancellation, for example
                 waits_for = context.run(steps.throw, error)
             else:
-                waits_for = context.run(steps.send, answer)
+                waits_for = context.run(steps.send, response)
     except StopIteration as end:
         return cast("ResultT", end.value)
 
@@ -171,7 +171,7 @@ class HandoffQueue:
         self._gates: dict[_thread.LockType, None] = {}
         self._queue: deque[QueuedRecord | Barrier] = deque()
         self._put_upto = 0  # bytes, written by callers only
-        self._taken_upto = 0  # bytes, written by the loop only
+        self._read_upto = 0  # bytes, written by the loop only
         self._idle: IdleWait | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop_error: KafkaError | None = None
@@ -216,7 +216,7 @@ class HandoffQueue:
     def _try_put(self, record: QueuedRecord) -> bool:
         if self._stop_error is not None:
             raise self._stop_error.fresh()
-        is_small = self._put_upto - self._taken_upto + record.size <= QUEUE_BYTES
+        is_small = self._put_upto - self._read_upto + record.size <= QUEUE_BYTES
         if self._queue and not (is_small and len(self._queue) < QUEUE_RECORDS):
             return False
         self._append(record, record.size)
@@ -318,7 +318,7 @@ class HandoffQueue:
 
     def _take(self) -> QueuedRecord | Barrier:
         first = self._queue.popleft()
-        self._taken_upto = first.upto
+        self._read_upto = first.upto
         if self._gates and len(self._queue) <= QUEUE_RECORDS // 2:
             self._open_gates()
         return first

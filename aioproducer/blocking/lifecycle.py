@@ -25,7 +25,7 @@ from aioproducer._producer.process_end import (
     report_not_closed,
 )
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
-from aioproducer._threads.calls import ADVICE, GRACE_S, CallFuture, Limit, delivery_limit, metadata_limit
+from aioproducer._threads.calls import ADVICE, GRACE_S, CallFuture, CallTimeout, delivery_timeout, metadata_timeout
 from aioproducer._threads.installed_uvloop import load_uvloop
 from aioproducer._threads.real_threads import RealRLock, allocate_lock, are_patched, start_thread, wait_for_lock
 from aioproducer.blocking._background_threads import BackgroundLoop, LogThread
@@ -158,7 +158,7 @@ class BlockingLifecycle:
         self._producer._complete_ids()  # noqa: SLF001  # of this package; the log has the client id
         self._log.start()
         self._background.start(self._queue.run)
-        self._background.call(partial(self._producer.start, wait=wait), metadata_limit(self._max_block_s))
+        self._background.call(partial(self._producer.start, wait=wait), metadata_timeout(self._max_block_s))
         self._is_started = True
         self._first_use.is_pending = False
 
@@ -249,7 +249,7 @@ class BlockingLifecycle:
         barrier = Barrier()
         try:
             self._queue.put_last(barrier, ProducerClosedError("the producer is closed: it takes no more records"))
-            self._background.call(partial(self._close, barrier, timeout_s), Limit(timeout_s, self._not_closed))
+            self._background.call(partial(self._close, barrier, timeout_s), CallTimeout(timeout_s, self._not_closed))
         except ProducerClosedError:  # by another thread's call, as this one was about to return
             if self._undelivered is not None:
                 raise self._undelivered.fresh() from None
@@ -257,7 +257,7 @@ class BlockingLifecycle:
             raise
         except BaseException:  # Ctrl-C: connections are closed all the same
             with contextlib.suppress(KafkaError):
-                self._background.call(partial(self._producer.close, 0), delivery_limit(0))
+                self._background.call(partial(self._producer.close, 0), delivery_timeout(0))
             raise
         finally:
             self._stop()
@@ -414,7 +414,7 @@ class BlockingLifecycle:
         *,
         timeout_s: float | None = None,
         deadline: CallDeadline | None = None,
-        limit: Limit | None = None,
+        call_timeout: CallTimeout | None = None,
     ) -> CallFuture[ResultT]:
         """Call a coroutine function once the producer has all records queued before.
 
@@ -422,7 +422,7 @@ class BlockingLifecycle:
             function: called on the loop, in the caller's context.
             timeout_s: how long a flush waits for those records.
             deadline: of the record that waits for those records.
-            limit: of the caller's wait while the loop does not run; None is that of a record.
+            call_timeout: of the caller's wait while the loop does not run; None is that of a record.
 
         Raises:
             ProducerClosedError: closing or closed.
@@ -436,7 +436,8 @@ class BlockingLifecycle:
         self._check_open()
         self._ensure_started()
         future = self._background.submit(
-            in_turn, delivery_limit(self._max_block_s + self._longest_delivery_s) if limit is None else limit
+            in_turn,
+            delivery_timeout(self._max_block_s + self._longest_delivery_s) if call_timeout is None else call_timeout,
         )
         try:
             self._queue.put_barrier(barrier)

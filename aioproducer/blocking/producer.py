@@ -25,7 +25,7 @@ from aioproducer._producer.record_fields import (
 )
 from aioproducer._producer.topic import TopicRecords
 from aioproducer._shown_values import in_any_state
-from aioproducer._threads.calls import Limit, delivery_limit, metadata_limit, wait_for
+from aioproducer._threads.calls import CallTimeout, delivery_timeout, metadata_timeout, wait_for
 from aioproducer.blocking._handoff_queue import Barrier, QueuedRecord, queued_record
 from aioproducer.blocking.topic import BlockingTopic, SendMany
 from aioproducer.blocking.transactions import BlockingTransactions
@@ -269,8 +269,10 @@ class BlockingProducer(BlockingTransactions):
         if not self._is_started:
             return  # nothing was accepted, and nothing need be started for that
         deadline = None if timeout is None else monotonic() + timeout
-        limit = delivery_limit(self._longest_delivery_s) if timeout is None else Limit(timeout, TimeoutError)
-        wait_for(self._in_turn(partial(self._flush, deadline), timeout_s=timeout, limit=limit))
+        call_timeout = (
+            delivery_timeout(self._longest_delivery_s) if timeout is None else CallTimeout(timeout, TimeoutError)
+        )
+        wait_for(self._in_turn(partial(self._flush, deadline), timeout_s=timeout, call_timeout=call_timeout))
 
     async def _flush(self, deadline: float | None) -> None:
         undelivered: UndeliveredError | None = None
@@ -307,12 +309,12 @@ class BlockingProducer(BlockingTransactions):
 
         self._background.check_caller()
         self._queue.put_barrier(barrier)
-        return self._background.call(purge, metadata_limit(self._max_block_s))
+        return self._background.call(purge, metadata_timeout(self._max_block_s))
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, asking a broker if need be; errors as `Producer.partitions_for`."""
         self._ensure_started()
-        return self._background.call(partial(self._producer.partitions_for, topic), metadata_limit(self._max_block_s))
+        return self._background.call(partial(self._producer.partitions_for, topic), metadata_timeout(self._max_block_s))
 
     # Looking
 
@@ -323,8 +325,8 @@ class BlockingProducer(BlockingTransactions):
             timeout: seconds; None is `max_block_ms`.
         """
         check_timeout(timeout)
-        limit = Limit(self._max_block_s if timeout is None else timeout, TimeoutError)
-        return self._background.call(partial(self._producer.client_instance_id, timeout), limit)
+        call_timeout = CallTimeout(self._max_block_s if timeout is None else timeout, TimeoutError)
+        return self._background.call(partial(self._producer.client_instance_id, timeout), call_timeout)
 
     def statistics(self) -> ProducerStatistics:
         """Return a frozen snapshot of counters and gauges."""
@@ -373,7 +375,7 @@ class BlockingProducer(BlockingTransactions):
         async def look() -> ResultT:
             return read()
 
-        return self._background.call(look, metadata_limit(0))
+        return self._background.call(look, metadata_timeout(0))
 
     @in_any_state
     def __repr__(self) -> str:
@@ -392,7 +394,7 @@ class BlockingProducer(BlockingTransactions):
         if not isinstance(deadline, CallDeadline):  # none, or an invalid one, which `send` refuses
             future = self._in_turn(sending)
         else:
-            future = self._in_turn(sending, deadline=deadline, limit=delivery_limit(deadline))
+            future = self._in_turn(sending, deadline=deadline, call_timeout=delivery_timeout(deadline))
         self._deliver_at_the_end()
         return future
 

@@ -7,7 +7,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from aioproducer._threads.calls import transaction_limit, wait_for
+from aioproducer._threads.calls import transaction_timeout, wait_for
 from aioproducer.blocking.lifecycle import BlockingLifecycle
 from aioproducer.errors import IllegalStateError, KafkaError
 
@@ -64,7 +64,7 @@ class BlockingTransactions(BlockingLifecycle):
             if block.has_begun:
                 self._abort_because_of(error, block)
             with contextlib.suppress(KafkaError):  # the loop has ended, and the transaction with it
-                self._background.submit(block.leave, transaction_limit(0))
+                self._background.submit(block.leave, transaction_timeout(0))
             raise
 
     def prepare_transaction(self) -> PreparedTransaction:
@@ -107,8 +107,8 @@ class BlockingTransactions(BlockingLifecycle):
         self._wait_in_turn(partial(self._producer.send_offsets, offsets, group))
 
     def _wait_in_turn(self, function: Callable[[], Awaitable[ResultT]], *, records_too: bool = False) -> ResultT:
-        limit_s = self._max_block_s + (self._longest_delivery_s if records_too else 0)
-        return wait_for(self._in_turn(function, limit=transaction_limit(limit_s)))
+        longest_s = self._max_block_s + (self._longest_delivery_s if records_too else 0)
+        return wait_for(self._in_turn(function, call_timeout=transaction_timeout(longest_s)))
 
     async def _commit(self) -> None:
         self._reject_if_refused()

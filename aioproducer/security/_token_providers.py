@@ -230,18 +230,18 @@ class _Endpoint:
         asked_at = _wall_clock()
         sent = _sent(fields, headers, self._parts.query)
         status, content = self._post(urllib.parse.urlencode(fields).encode(), headers, sent)
-        answer = _json_object(content)
+        token_response = _json_object(content)
         if status != _OK:
             hint = " (redirects are not followed)" if status // 100 == 3 else ""  # noqa: PLR2004
-            is_busy = status in _BUSY or status // 100 == 5 or answer.get("error") in _BUSY_WORDS  # noqa: PLR2004
-            text = f"the token endpoint {self.url} answered {status}{_said(answer, content, sent)}{hint}"
+            is_busy = status in _BUSY or status // 100 == 5 or token_response.get("error") in _BUSY_WORDS  # noqa: PLR2004
+            text = f"the token endpoint {self.url} answered {status}{_said(token_response, content, sent)}{hint}"
             raise TokenError(text, retriable=is_busy)
-        value = answer.get("access_token")
+        value = token_response.get("access_token")
         if not isinstance(value, str) or not value:
-            why = _without_token(answer, content, sent)
+            why = _without_token(token_response, content, sent)
             text = f"the token endpoint {self.url} answered without an access_token: {why}"
             raise TokenError(text, retriable=False)
-        lifetime_s = _lifetime_s(answer.get("expires_in"))
+        lifetime_s = _lifetime_s(token_response.get("expires_in"))
         return Token(
             value=value, expires_at=None if lifetime_s is None else asked_at + lifetime_s, extensions=extensions
         )
@@ -314,10 +314,10 @@ def shown_url(url: str) -> str:
 
 def _json_object(content: bytes) -> Mapping[str, object]:
     try:
-        answer: object = json.loads(content)
+        token_response: object = json.loads(content)
     except (ValueError, RecursionError):
         return {}
-    return answer if isinstance(answer, dict) else {}
+    return token_response if isinstance(token_response, dict) else {}
 
 
 def _reason(error: BaseException, sent: SentSecrets) -> str:
@@ -345,22 +345,22 @@ def _sent(fields: Mapping[str, str], headers: Mapping[str, str], query: str) -> 
     return sent
 
 
-def _said(answer: Mapping[str, object], content: bytes, sent: SentSecrets) -> str:
-    """Return what an answer that refuses says, behind its status."""
-    words = [answer[key] for key in ("error", "error_description") if key in answer]
+def _said(token_response: Mapping[str, object], content: bytes, sent: SentSecrets) -> str:
+    """Return what a response that refuses says, behind its status."""
+    words = [token_response[key] for key in ("error", "error_description") if key in token_response]
     if not words and _is_html(content):
         return ", with a page of HTML"
     return "".join(f", {sent.shown(str(word))}" for word in words)
 
 
-def _without_token(answer: Mapping[str, object], content: bytes, sent: SentSecrets) -> str:
-    """Return what an answer has instead of a token."""
-    if "error" in answer:
-        return _said(answer, content, sent).removeprefix(", ")
-    if "access_token" in answer:
+def _without_token(token_response: Mapping[str, object], content: bytes, sent: SentSecrets) -> str:
+    """Return what a response has instead of a token."""
+    if "error" in token_response:
+        return _said(token_response, content, sent).removeprefix(", ")
+    if "access_token" in token_response:
         return "it is empty, or not text"
-    if answer:
-        return f"it has only {', '.join(sent.shown(str(name), 40) for name in list(answer)[:_MOST_NAMES])}"
+    if token_response:
+        return f"it has only {', '.join(sent.shown(str(name), 40) for name in list(token_response)[:_MOST_NAMES])}"
     if _is_html(content):
         return "it is a page of HTML, as of a login or a proxy; is the URL that of the token endpoint?"
     return "it is not a JSON object; is the URL that of the token endpoint?" if content.strip() else "it is empty"
@@ -439,19 +439,19 @@ class MskIam:
         make = self._signer
         try:
             if self._role_arn:
-                answer = make.generate_auth_token_from_role_arn(
+                token_response = make.generate_auth_token_from_role_arn(
                     self._region, self._role_arn, sts_session_name=self._role_session_name
                 )
             elif self._profile:
-                answer = make.generate_auth_token_from_profile(self._region, self._profile)
+                token_response = make.generate_auth_token_from_profile(self._region, self._profile)
             else:
-                answer = make.generate_auth_token(self._region)
+                token_response = make.generate_auth_token(self._region)
         except Exception as error:  # noqa: BLE001  # of AWS's libraries
             # Without the cause, which may quote what was signed.
             is_refused = type(error).__name__ == "ClientError"  # of botocore: AWS has answered, and refuses
             text = f"AWS gives no credentials for MSK: {_of_aws(error)}"
             raise TokenError(text, retriable=not is_refused) from None
-        value, expires_at_ms = answer
+        value, expires_at_ms = token_response
         return Token(value=value, expires_at=expires_at_ms / 1000)
 
     @in_any_state

@@ -141,7 +141,7 @@ def from_json(kept: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {(topic, int(number)): offset for topic, numbers in kept.items() for number, offset in numbers.items()}
 
 
-def limited(start: Mapping[Place, int], latest: Mapping[Place, int], rows: int | None) -> Offsets:
+def cut_to_rows(start: Mapping[Place, int], latest: Mapping[Place, int], rows: int | None) -> Offsets:
     """Return where a batch ends: at the latest offsets, or after so many rows, shared by what each partition has.
 
     A partition that has records gives one at least, so that none is left behind.

@@ -153,7 +153,7 @@ class OptionReader:
             if name.lower() in self._given:
                 log.warning("%s %s", name, why)
 
-    def take_alias(self, alias: str, name: str) -> None:
+    def apply_alias(self, alias: str, name: str) -> None:
         """Let an option be given under another name, too.
 
         Raises:

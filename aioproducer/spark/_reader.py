@@ -30,8 +30,8 @@ from aioproducer.spark._offsets import (
     check_matched,
     check_order,
     chosen,
+    cut_to_rows,
     from_json,
-    limited,
     ranges,
     split,
     to_json,
@@ -76,7 +76,7 @@ class RangeReader:
         """
         option, at_times = choice.option(side), found.at_times.get(side, {})
         try:
-            if side == "starting" and not self._options.takes_latest_without_match:
+            if side == "starting" and not self._options.allows_latest_without_match:
                 check_matched(choice, at_times)
             return chosen(choice, found.bounds, at_times)
         except ValueError as error:
@@ -293,7 +293,7 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         begun = {place: min(begun.get(place, bounds.earliest.get(place, end)), end) for place, end in latest.items()}
         if self._waits_for_more(begun, latest):
             return to_json(begun)
-        return to_json(limited(begun, latest, self._rows_allowed(limit)))
+        return to_json(cut_to_rows(begun, latest, self._rows_allowed(limit)))
 
     def _check_not_lost(self, begun: Offsets, bounds: Bounds) -> None:
         for (topic, number), offset in begun.items():

@@ -136,7 +136,7 @@ class SourceOptions:
     assigned: tuple[Place, ...]
     starting_offsets: OffsetsChoice
     ending_offsets: OffsetsChoice
-    takes_latest_without_match: bool
+    allows_latest_without_match: bool
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -163,7 +163,7 @@ class SourceOptions:
             ConfigurationError: an option is unknown, wrong or missing, or does not fit the others.
         """
         reader = OptionReader(given)
-        reader.take_alias("kafka.isolation.level", "isolation")
+        reader.apply_alias("kafka.isolation.level", "isolation")
         default = OffsetsChoice("earliest" if is_stream is False else "latest", {})
         # One after the other, the next wins, as with Spark's own source.
         start = reader.take("startingOffsets", offsets_choice, default)
@@ -180,7 +180,7 @@ class SourceOptions:
             assigned=reader.take("assign", partition_list, ()),
             starting_offsets=start,
             ending_offsets=end,
-            takes_latest_without_match=without_match == "latest",
+            allows_latest_without_match=without_match == "latest",
             max_offsets_per_trigger=reader.take("maxOffsetsPerTrigger", positive, None),
             min_offsets_per_trigger=reader.take("minOffsetsPerTrigger", positive, None),
             max_trigger_delay_ms=reader.take("maxTriggerDelay", duration_ms, TRIGGER_DELAY_MS),

@@ -171,11 +171,11 @@ class SentRecords:
             return None
         run = self._pending.popleft()
         if run.count > 1:
-            self._pending.extendleft(reversed(self._taken_apart(run)))
+            self._pending.extendleft(reversed(self._in_parts(run)))
             run = self._pending.popleft()
         return run
 
-    def _taken_apart(self, run: Run) -> list[Run]:
+    def _in_parts(self, run: Run) -> list[Run]:
         parts = [
             Run(
                 run.topic_partition,
@@ -246,7 +246,7 @@ class SentRecords:
         run = self._pending[index]
         del self._pending[index]
         if run.count > 1:
-            position, parts = delivery._position, self._taken_apart(run)
+            position, parts = delivery._position, self._in_parts(run)
             run = parts.pop(position)
             for at, part in enumerate(parts, index):
                 self._pending.insert(at, part)

@@ -83,7 +83,7 @@ class ClusterSecurity:
     """Kafka's `connections.max.reauth.ms`: after how long a client must authenticate again; 0 is never."""
 
     failed_authentication_delay_ms: int = 100
-    """How long a refused client waits for its answer, Kafka's `connection.failed.authentication.delay.ms`."""
+    """How long a refused client waits for its response, Kafka's `connection.failed.authentication.delay.ms`."""
 
     authority: CertificateAuthority = field(default_factory=CertificateAuthority)
     """Issues the brokers' certificates and the client's, and is the one that both sides trust."""

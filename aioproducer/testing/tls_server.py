@@ -118,7 +118,7 @@ class TlsServerProtocol(asyncio.Protocol):
             self.inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Nothing to do: the brokers' answers are small."""
+        """Nothing to do: the brokers' responses are small."""
 
     def resume_writing(self) -> None:
         """As `pause_writing`."""

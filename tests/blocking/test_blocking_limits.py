@@ -22,7 +22,7 @@ from aioproducer import (
     TransactionTimeoutError,
     UndeliveredError,
 )
-from aioproducer._threads.calls import Limit
+from aioproducer._threads.calls import CallTimeout
 from aioproducer.blocking._background_threads import BackgroundLoop
 from aioproducer.blocking._handoff_queue import QUEUE_RECORDS
 from aioproducer.testing import ApiKey, Where
@@ -222,7 +222,7 @@ def test_handler_that_blocks_holds_nothing_up(cluster: ClusterElsewhere, go_on: 
 CALLERS = 8
 ROUNDS = 10
 PATIENCE_S = 5.0
-LIMIT = Limit(PATIENCE_S, TimeoutError)
+LIMIT = CallTimeout(PATIENCE_S, TimeoutError)
 
 
 async def idle() -> None:

@@ -120,7 +120,7 @@ def deliver(path: Path) -> None:
     result.add_callback(0, 5, print)
     result.complete(7, -1, 0, 1)
     result.take_callbacks()
-    result.note_look_of(print, 0)
+    result.note_retrieval_of(print, 0)
     result.wake()
     delivery.result()
 

@@ -138,7 +138,7 @@ def test_failure_given_to_a_callback_is_seen() -> None:
 
     assert [index for index, *_ in result.take_callbacks()] == [1]
     assert (result.unseen(), result.take_callbacks()) == (3, [])
-    result.note_look_of(print, 1)
+    result.note_retrieval_of(print, 1)
 
     assert result.unseen() == 2
 

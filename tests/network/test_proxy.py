@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer import Producer
-from aioproducer._network.proxy import LARGEST_HTTP_ANSWER, Exchange, Proxy, ProxyProtocol, ask
+from aioproducer._network.proxy import LARGEST_HTTP_RESPONSE, Exchange, Proxy, ProxyProtocol, ask
 from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import AuthenticationError, BrokerConnectionError, KafkaError, TlsVerificationError
@@ -308,7 +308,7 @@ def test_any_answers_end_in_a_connection_or_in_an_error(
         if transport.is_aborted or transport.protocol is not None:
             break
         protocol.data_received(segment)
-        assert transport.is_aborted or protocol.held_bytes <= LARGEST_HTTP_ANSWER
+        assert transport.is_aborted or protocol.held_bytes <= LARGEST_HTTP_RESPONSE
     if transport.protocol is None:
         with suppress(RuntimeError):
             protocol.connection_lost(None)

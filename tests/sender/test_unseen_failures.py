@@ -162,7 +162,7 @@ def test_looking_twice_at_one_record_does_not_hide_another() -> None:
     batch = BatchResult(None, TopicPartition("t", 0))  # type: ignore[arg-type]  # it is not awaited
     batch.fail(KafkaError("no"), 2)
 
-    batch.note_look_of(print, 0)
+    batch.note_retrieval_of(print, 0)
     batch.delivery(0, 0).exception()
     batch.delivery(0, 0).exception()
 

@@ -340,7 +340,7 @@ class CsvRows:
         if not row:
             return None
         if not self._fields:
-            self._take_header(row)
+            self._use_header(row)
             return None
         return self._content(row)
 
@@ -395,7 +395,7 @@ class CsvRows:
         self._lines.clear()
         raise BadLineError("a quoted field begins here and does not end")
 
-    def _take_header(self, fields: Sequence[str]) -> None:
+    def _use_header(self, fields: Sequence[str]) -> None:
         twice = {field for field in fields if fields.count(field) > 1}
         if twice:
             raise BadLineError("the header names a field twice", repr(min(twice)))

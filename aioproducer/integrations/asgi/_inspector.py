@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import KafkaError
 from aioproducer.explanation import WaitReason
-from aioproducer.integrations.asgi._answers import (
+from aioproducer.integrations.asgi._relays import document_of_relay, is_relay
+from aioproducer.integrations.asgi._responses import (
     Answer,
     App,
     GetApp,
@@ -27,7 +28,6 @@ from aioproducer.integrations.asgi._answers import (
     json_answer,
     on_its_loop,
 )
-from aioproducer.integrations.asgi._relays import document_of_relay, is_relay
 
 if TYPE_CHECKING:
     from aioproducer._producer.producer import Producer

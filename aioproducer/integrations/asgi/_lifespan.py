@@ -65,7 +65,7 @@ def lifespan(
     Args:
         *producers: each is a `Producer`, a `Relay` or a `Spool` that is not started; started in this order, closed in
             the other.
-        wait: for the first answer of a broker, at most `max_block_ms`; False lets the application begin without one,
+        wait: for the first response of a broker, at most `max_block_ms`; False lets the application begin without one,
             and leaves it to `readiness` to say so. Relays and spools never wait for one.
         then: a lifespan of your own, which runs inside: its producers are started, and closed after it. What it yields
             is the application's state.

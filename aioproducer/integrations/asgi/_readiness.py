@@ -6,8 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import KafkaError
-from aioproducer.integrations.asgi._answers import Answer, App, GetApp, Scope, check_producers, json_answer, on_its_loop
 from aioproducer.integrations.asgi._relays import is_relay, readiness_of
+from aioproducer.integrations.asgi._responses import (
+    Answer,
+    App,
+    GetApp,
+    Scope,
+    check_producers,
+    json_answer,
+    on_its_loop,
+)
 
 if TYPE_CHECKING:
     from aioproducer._producer.producer import Producer
@@ -31,7 +39,7 @@ def readiness(*producers: Producer | BlockingProducer | Relay) -> App:
 
     `Route("/ready", readiness(producer))` is a route of Starlette and FastAPI. Ready is a producer that runs and whose
     brokers answered last, also while its buffer is full: a request then waits or is refused by itself. Silence counts
-    after `request_timeout_ms`. The answer names brokers and errors, but nothing secret and nothing of records. It waits
+    after `request_timeout_ms`. It names brokers and errors, but nothing secret and nothing of records. It waits
     for no broker; a producer that has nothing to send asks one for a small answer, at most four times per second.
 
     A `BlockingProducer` that was not started is started, in this process, as by its first call. A `Relay` of an

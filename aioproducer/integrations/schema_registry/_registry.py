@@ -59,7 +59,7 @@ class Schema:
 
 
 class SchemaId(NamedTuple):
-    """The answer of a registry."""
+    """The response of a registry."""
 
     number: int
     """The schema's id."""
@@ -270,7 +270,7 @@ def _made(conf: Mapping[str, object]) -> AsyncSchemaRegistryClient:
 
 
 async def _answer(client: AsyncSchemaRegistryClient, what: str, asked: Awaitable[ResultT]) -> ResultT:
-    """Await an answer, and raise a `SchemaRegistryError` for each error of the client."""
+    """Await a response, and raise a `SchemaRegistryError` for each error of the client."""
     from confluent_kafka.schema_registry import SchemaRegistryError as TheirError  # noqa: PLC0415  # heavy, optional
 
     try:

@@ -104,7 +104,7 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         self._is_key = options.get("is_key", False)
         self._is_configured = False
         self._uses_latest = options.get("use_latest_version", False)
-        self.takes_headers: bool = options.get("id_in_header", False)
+        self.accepts_headers: bool = options.get("id_in_header", False)
         """Whether the producer passes the headers of records."""
         _check_strategy(options.get("subject", "topic"), record_name)
         if schema is None and not self._uses_latest:
@@ -192,7 +192,7 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         return name if strategy == "record" else f"{topic}-{name}"
 
     def _framed(self, frame: Frame, schema: Schema) -> Callable[[ValueT, Headers | None], bytes]:
-        if not self.takes_headers:
+        if not self.accepts_headers:
             encode_behind = self._encoder(schema, frame.prefix)
             return lambda value, _headers: encode_behind(value)
         encode, name = self._encoder(schema, b""), f"__{'key' if self._is_key else 'value'}_schema_id"

@@ -265,7 +265,7 @@ class Broker:
         return True
 
     def send_last(self, exchange: Exchange, parts: Sequence[Buffer]) -> None:
-        """Send an answer out of order, and close the connection."""
+        """Send a response out of order, and close the connection."""
         if exchange.connection_id in self._connections:
             self.cluster.emit(Send(exchange.connection_id, framed(exchange, parts)))
             self.hang_up(exchange.connection_id, "refused")

@@ -33,7 +33,7 @@ from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 REQUESTS_KEPT = 10_000
 
 Observer: TypeAlias = Callable[[Exchange, object, float], None]
-"""Takes the exchange, its answer (a tree, or for Produce the `ProduceResult`s), and the time in seconds."""
+"""Takes the exchange, its response (a tree, or for Produce the `ProduceResult`s), and the time in seconds."""
 
 
 class ModelCluster:

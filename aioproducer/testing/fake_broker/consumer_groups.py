@@ -220,7 +220,7 @@ class ConsumerGroup:
         if known is not None:
             self._join_again(known, member, now)
         elif former is not None:
-            self._take_place(former, member, knows_skipping=knows_skipping, now=now)
+            self._replace_member(former, member, knows_skipping=knows_skipping, now=now)
         else:
             self._members.add(member)
             member.is_new = True
@@ -271,7 +271,7 @@ class ConsumerGroup:
                 self._members.remove(member)
         if self.is_empty and self.state is not GroupState.EMPTY:
             self._rebalance(now)
-        for member in before:  # last: an answer lets the next request of its connection in
+        for member in before:  # last: a response lets the next request of its connection in
             _answer_join(member, join_refused(codes.NOT_COORDINATOR, member.member_id), now)
             _answer_sync(member, synced(codes.NOT_COORDINATOR), now)
 
@@ -291,15 +291,15 @@ class ConsumerGroup:
     # Members that come back
 
     def _join_again(self, known: Member, again: Member, now: float) -> None:
-        is_repeated = self.state is GroupState.COMPLETING  # it may have missed the answer
+        is_repeated = self.state is GroupState.COMPLETING  # it may have missed the response
         is_idle = self.state is GroupState.STABLE and known.member_id != self.leader
         if known.offers_as(again) and (is_repeated or is_idle):
             _answer_join(again, self.joined(known), now)
             return
-        known.take_terms_of(again)
+        known.copy_terms_of(again)
         self._rebalance(now)
 
-    def _take_place(self, former: Member, member: Member, *, knows_skipping: bool, now: float) -> None:
+    def _replace_member(self, former: Member, member: Member, *, knows_skipping: bool, now: float) -> None:
         """Let a static member replace its instance's former member."""
         former_leader = self.leader
         self._forget(former, now, error=codes.FENCED_INSTANCE_ID)
@@ -422,11 +422,11 @@ class ConsumerGroup:
 
     def _answer_syncs(self, error: int, now: float) -> None:
         for member in self._members:
-            answer = synced(error)
+            response = synced(error)
             if error == codes.NONE:
                 names = {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name}
-                answer = {**answer, **names, "assignment": member.assignment}
-            if _answer_sync(member, answer, now):
+                response = {**response, **names, "assignment": member.assignment}
+            if _answer_sync(member, response, now):
                 self._renew(member, now)
 
 
@@ -439,14 +439,14 @@ def synced(error: int) -> Tree:
     return {"error_code": error, "protocol_type": None, "protocol_name": None, "assignment": b""}
 
 
-def _answer_join(member: Member, answer: Tree, now: float) -> None:
+def _answer_join(member: Member, response: Tree, now: float) -> None:
     reply, member.join = member.join, None
     if reply is not None:
-        reply(answer, now)
+        reply(response, now)
 
 
-def _answer_sync(member: Member, answer: Tree, now: float) -> bool:
+def _answer_sync(member: Member, response: Tree, now: float) -> bool:
     reply, member.sync = member.sync, None
     if reply is not None:
-        reply(answer, now)
+        reply(response, now)
     return reply is not None

@@ -163,7 +163,7 @@ class Exchange:
         self.now: float = now
         self.throttle_ms: int = 0
         self.is_last: bool = False
-        """Whether the connection closes behind the answer."""
+        """Whether the connection closes behind the response."""
 
     @property
     def session(self) -> SaslSession | None:
@@ -196,7 +196,7 @@ class Exchange:
         self.reply_tree(tree, now)
 
     def reply_late(self, tree: Tree, now: float) -> None:
-        """Respond although the exchange has ended, behind the answers to later requests, and close the connection."""
+        """Respond although the exchange has ended, behind the responses to later requests, and close the connection."""
         del now
         self.broker.send_last(self, [encode_response(self.api, self.version, tree)])
 

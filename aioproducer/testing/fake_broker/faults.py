@@ -99,7 +99,7 @@ class Fault:
 
         Raises:
             TypeError: `where` or `code` of the wrong type.
-            ValueError: a code that no answer has room for; a partition where whole requests are meant.
+            ValueError: a code that no response has room for; a partition where whole requests are meant.
         """
         if not isinstance(self.where, Where):
             raise TypeError(f"where must be a Where, not {type(self.where).__name__}")

@@ -64,7 +64,7 @@ class Member:
         """Whether it offers the same protocols, in the same order, with the same metadata."""
         return list(self.protocols.items()) == list(other.protocols.items())
 
-    def take_terms_of(self, again: Member) -> None:
+    def copy_terms_of(self, again: Member) -> None:
         self.protocols = again.protocols
         self.session_timeout_s = again.session_timeout_s
         self.rebalance_timeout_s = again.rebalance_timeout_s

@@ -56,7 +56,7 @@ class TokenRefusedError(Exception):
 
 
 class TokenUnreadableError(Exception):
-    """The token is one that Kafka fails on: the connection closes without an answer."""
+    """The token is one that Kafka fails on: the connection closes without a response."""
 
 
 class OtherPrincipalError(TokenRefusedError):
@@ -75,7 +75,7 @@ class SessionVerdict(Enum):
     """Answered with 34 in its own shape, after the delay; then the connection closes."""
 
     CLOSED = auto()
-    """The connection closes without an answer."""
+    """The connection closes without a response."""
 
 
 class _Step(Enum):
@@ -188,20 +188,20 @@ class SaslSession:
 
         Raises:
             TokenRefusedError: the credentials are not valid, or (`OtherPrincipalError`) those of another user.
-            TokenUnreadableError: the connection closes without an answer.
+            TokenUnreadableError: the connection closes without a response.
         """
         server = self._server
         assert server is not None
-        answer = server.evaluate(token)
+        response = server.evaluate(token)
         if not server.principal:
-            return answer, None
+            return response, None
         if self.principal not in {"", server.principal}:
             text = f"Cannot change principals during re-authentication from User.{self.principal}: "
             self._step, self.ends_at = _Step.OPEN, None
             raise OtherPrincipalError(f"{text}User.{server.principal}")
         self.principal = server.principal
         self._step = _Step.OPEN
-        return answer, self._lifetime_ms(server, now, wall_clock_ms)
+        return response, self._lifetime_ms(server, now, wall_clock_ms)
 
     def _lifetime_ms(self, server: SaslServer, now: float, wall_clock_ms: float) -> int:
         bounds = [float(self._security.session_lifetime_ms)] if self._security.session_lifetime_ms > 0 else []
@@ -308,9 +308,9 @@ class ScramServer(SaslServer):
         self._verifier = verifier
         self._nonce = nonce + self._nonce
         salt = base64.b64encode(verifier.salt).decode()
-        answer = f"r={self._nonce},s={salt},i={verifier.iterations}"
-        self._messages = f"{bare},{answer}"
-        return answer.encode()
+        response = f"r={self._nonce},s={salt},i={verifier.iterations}"
+        self._messages = f"{bare},{response}"
+        return response.encode()
 
     def _finish(self, text: str, verifier: ScramVerifier) -> bytes:
         final = _CLIENT_FINAL.fullmatch(text)

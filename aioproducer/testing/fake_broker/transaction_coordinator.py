@@ -344,7 +344,7 @@ class TransactionEntry:
 
 class EndAction(NamedTuple):
     error: int = 0
-    ends: bool = False  # whether to write markers; otherwise the error, 0 for what has ended already, is the answer
+    ends: bool = False  # whether to write markers; otherwise the error, 0 for what has ended already, is the response
 
 
 # With version 1 a transaction that has already ended that way is a success: a repeated request looks the same as one

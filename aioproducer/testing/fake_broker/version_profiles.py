@@ -118,9 +118,9 @@ class VersionProfile:
         listed = tuple({"api_key": api, "min_version": low, "max_version": high} for api, (low, high) in rows)
         object.__setattr__(self, "listed", listed)
 
-    def listed_apis(self, *, takes_metrics: bool) -> Sequence[Mapping[str, int]]:
+    def listed_apis(self, *, accepts_metrics: bool) -> Sequence[Mapping[str, int]]:
         """Return the rows of ApiVersions; those of telemetry only with a plug-in that takes metrics."""
-        return self.listed if takes_metrics else [row for row in self.listed if row["api_key"] not in _OF_TELEMETRY]
+        return self.listed if accepts_metrics else [row for row in self.listed if row["api_key"] not in _OF_TELEMETRY]
 
     def supports(self, api: ApiKey, version: int) -> bool:
         if api not in self.versions:

@@ -64,19 +64,19 @@ async def _ask(host: str, port: int) -> ClusterView | None:
 
 
 async def _accepts_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    answer = await exchange(reader, writer, frame(API_VERSIONS, 0, b""))
-    (error_code,) = struct.unpack_from(">h", answer)
+    response = await exchange(reader, writer, frame(API_VERSIONS, 0, b""))
+    (error_code,) = struct.unpack_from(">h", response)
     return bool(error_code == 0)
 
 
 async def _cluster_view(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ClusterView:
-    answer = await exchange(reader, writer, frame(METADATA, 1, struct.pack(">i", 0)))
-    (brokers,) = struct.unpack_from(">i", answer)
+    response = await exchange(reader, writer, frame(METADATA, 1, struct.pack(">i", 0)))
+    (brokers,) = struct.unpack_from(">i", response)
     position = 4
     for _ in range(brokers):
-        position = _after_string(answer, position + 4) + 4  # node id, host, port
-        position = _after_string(answer, position)  # rack
-    (controller_id,) = struct.unpack_from(">i", answer, position)
+        position = _after_string(response, position + 4) + 4  # node id, host, port
+        position = _after_string(response, position)  # rack
+    (controller_id,) = struct.unpack_from(">i", response, position)
     return ClusterView(brokers, controller_id)
 
 
@@ -112,19 +112,19 @@ async def set_broker_configs(port: int, node_id: int, configs: Mapping[str, str]
     entries = b"".join(_string(name) + struct.pack(">b", SET) + _string(value) for name, value in configs.items())
     resource = struct.pack(">b", BROKER_RESOURCE) + _string(str(node_id)) + struct.pack(">i", len(configs)) + entries
     body = struct.pack(">i", 1) + resource + b"\x00"
-    answer = await _answer_to(port, frame(INCREMENTAL_ALTER_CONFIGS, 0, body))
-    (error_code,) = struct.unpack_from(">h", answer, 8)  # after throttle time and number of resources
-    _require_success(error_code, answer)
+    response = await _answer_to(port, frame(INCREMENTAL_ALTER_CONFIGS, 0, body))
+    (error_code,) = struct.unpack_from(">h", response, 8)  # after throttle time and number of resources
+    _require_success(error_code, response)
 
 
 async def _alter_users(port: int, body: bytes) -> None:
     header = struct.pack(">hhih", ALTER_USER_SCRAM_CREDENTIALS, 0, 0, len(CLIENT_ID)) + CLIENT_ID + b"\x00"
     request = header + body
-    answer = await _answer_to(port, struct.pack(">i", len(request)) + request)
+    response = await _answer_to(port, struct.pack(">i", len(request)) + request)
     position = 6  # header tags, throttle time, number of users
-    position += answer[position]  # the user: a compact string shorter than 126 bytes
-    (error_code,) = struct.unpack_from(">h", answer, position)
-    _require_success(error_code, answer)
+    position += response[position]  # the user: a compact string shorter than 126 bytes
+    (error_code,) = struct.unpack_from(">h", response, position)
+    _require_success(error_code, response)
 
 
 async def _answer_to(port: int, request: bytes) -> bytes:
@@ -136,9 +136,9 @@ async def _answer_to(port: int, request: bytes) -> bytes:
             writer.close()
 
 
-def _require_success(error_code: int, answer: bytes) -> None:
+def _require_success(error_code: int, response: bytes) -> None:
     if error_code:
-        raise BrokerStartError(f"the broker refused with error {error_code}: {answer!r}")
+        raise BrokerStartError(f"the broker refused with error {error_code}: {response!r}")
 
 
 def frame(api_key: int, version: int, body: bytes) -> bytes:
@@ -148,7 +148,7 @@ def frame(api_key: int, version: int, body: bytes) -> bytes:
 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
-    """Send one frame and return the body of its answer, after the correlation id."""
+    """Send one frame and return the body of its response, after the correlation id."""
     writer.write(request)
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     if not CORRELATION_ID_BYTES <= size <= MAX_ANSWER_BYTES:
@@ -156,9 +156,9 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
     return (await reader.readexactly(size))[CORRELATION_ID_BYTES:]
 
 
-def _after_string(answer: bytes, position: int) -> int:
+def _after_string(response: bytes, position: int) -> int:
     """Return where the string that starts at `position` ends; a null string has length -1."""
-    (length,) = struct.unpack_from(">h", answer, position)
+    (length,) = struct.unpack_from(">h", response, position)
     return position + 2 + max(0, int(length))
 
 

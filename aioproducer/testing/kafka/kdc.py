@@ -134,7 +134,7 @@ class Kdc:  # noqa: PLR0904 - the life of the realm, and its principals
         log_file = self.folder / "kdc.log"
         self._process = start_tied(command, log_file, environment=self._own_environment())
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._answers():
+        while not self._responses():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise BrokerStartError(f"the KDC did not start:\n{log_file.read_text('utf-8', 'replace')}")
             time.sleep(_POLL_S)
@@ -222,6 +222,6 @@ class Kdc:  # noqa: PLR0904 - the life of the realm, and its principals
         if ran.returncode != 0:
             raise BrokerStartError(f"{program} ended with exit code {ran.returncode}:\n{ran.stdout}{ran.stderr}")
 
-    def _answers(self) -> bool:
+    def _responses(self) -> bool:
         with socket.socket() as client:
             return client.connect_ex((LOOPBACK, self._port)) == 0

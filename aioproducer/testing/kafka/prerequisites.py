@@ -63,8 +63,8 @@ def java_program() -> str | None:
 def java_major_version(java: str) -> int:
     """Major version of the program `java`: 8 for "1.8.0", 17 for "17.0.15"; 0 if it does not run or does not say."""
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        response = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    version = re.search(r'version "(?:1\.)?(\d+)', response.stderr)
     return int(version[1]) if version else 0

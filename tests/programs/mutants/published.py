@@ -51,7 +51,7 @@ PUBLISHED: Final = (
             """
                     self.counts.records_retried += batch.count
                     if batch.count > 1 and outcome.maybe_written:
-                        self._take_apart(batch, keeps_sequences=True, now=now)
+                        self._split_into_parts(batch, keeps_sequences=True, now=now)
                         return
                     """,
         ),

@@ -161,9 +161,9 @@ class Caller:
             for operation in operations:
                 operation.give_up(self._load.now())
             raise
-        self._take_result(operations, result)
+        self._wait_for_result(operations, result)
 
-    def _take_result(self, operations: list[Operation], result: BulkResult) -> None:
+    def _wait_for_result(self, operations: list[Operation], result: BulkResult) -> None:
         for position, operation in enumerate(operations):
             if position in result.errors:
                 operation.fail(result.errors[position], self._load.now())

@@ -320,7 +320,7 @@ class ReconnectChecker:
     def _look(self) -> None:
         for node_connection in self._pool.nodes.values():
             before = self._connections.get(node_connection)
-            if before is not None and node_connection.connection is not before and before.answers > 0:
+            if before is not None and node_connection.connection is not before and before.responses > 0:
                 self._in_a_row[node_connection] = 0
             failed = node_connection.failures - self._failures.get(node_connection, 0)
             if node_connection not in self._failures:

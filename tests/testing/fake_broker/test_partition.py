@@ -136,7 +136,7 @@ def test_reading_goes_on_after_retention() -> None:
 
     log.drop_front(keep_bytes=log.size_bytes // 10)
 
-    assert len(log.read(log.start_offset, limit=3000, max_bytes=10**9)) == 3000 - log.start_offset
+    assert len(log.read(log.start_offset, end_offset=3000, max_bytes=10**9)) == 3000 - log.start_offset
 
 
 def test_read_batches_are_cut_off_at_the_limit() -> None:
@@ -144,7 +144,7 @@ def test_read_batches_are_cut_off_at_the_limit() -> None:
     one = log.size_bytes // 3
 
     sizes = [
-        [len(data) for data in log.read(0, limit=3, max_bytes=most, at_least_one=first)]
+        [len(data) for data in log.read(0, end_offset=3, max_bytes=most, at_least_one=first)]
         for most, first in ((2 * one, True), (2 * one - 5, True), (5, True), (5, False), (0, False))
     ]
 
@@ -155,7 +155,7 @@ def test_nothing_is_read_past_the_end_of_a_segment() -> None:
     """A batch more than `segment.ms` later than the first of a segment begins another."""
     log = log_of(*[1] * 5, segment_ms=1500)
 
-    assert [len(log.read(offset, limit=5, max_bytes=10**9)) for offset in range(5)] == [2, 1, 2, 1, 1]
+    assert [len(log.read(offset, end_offset=5, max_bytes=10**9)) for offset in range(5)] == [2, 1, 2, 1, 1]
 
 
 def test_segments_are_cut_off_with_their_batches() -> None:
@@ -163,7 +163,7 @@ def test_segments_are_cut_off_with_their_batches() -> None:
 
     log.truncate(1)
 
-    assert len(log.read(0, limit=5, max_bytes=10**9)) == 1
+    assert len(log.read(0, end_offset=5, max_bytes=10**9)) == 1
 
 
 def test_deleting_moves_the_start_also_into_a_batch() -> None:
@@ -190,7 +190,7 @@ def test_truncation_at_the_end_cuts_nothing() -> None:
 def test_time_finds_the_first_record_at_or_after_it() -> None:
     log = log_of(2, 2)
 
-    found = [log.find_time(1500, limit=4), log.find_time(2001, limit=4), log.find_time(1500, limit=2)]
+    found = [log.find_time(1500, end_offset=4), log.find_time(2001, end_offset=4), log.find_time(1500, end_offset=2)]
 
     assert [record and record.offset for record in found] == [2, None, None]
 

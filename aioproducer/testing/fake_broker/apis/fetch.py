@@ -158,12 +158,12 @@ class _FetchJob:
             fetched.leader = leader_hint(partition, self._exchange.broker)
         if fetched.error_code == 0:
             fetched.high_watermark, fetched.last_stable_offset = partition.high_watermark, partition.last_stable_offset
-            limit = fetched.last_stable_offset if is_committed_only else fetched.high_watermark
+            end_offset = fetched.last_stable_offset if is_committed_only else fetched.high_watermark
             fetched.log_start_offset = partition.log.start_offset
             fetched.batches = partition.log.read(
-                asked.offset, limit=limit, max_bytes=max_bytes, at_least_one=at_least_one
+                asked.offset, end_offset=end_offset, max_bytes=max_bytes, at_least_one=at_least_one
             )
-            if is_committed_only and asked.offset < limit:
+            if is_committed_only and asked.offset < end_offset:
                 end = partition.log.end_of_segment_with(asked.offset)
                 fetched.aborted = partition.transactions.aborted_between(asked.offset, end)
         return fetched
@@ -248,7 +248,7 @@ def _find(partition: Partition, timestamp: int, end: int) -> _Found:
             highest = partition.log.highest_timestamp()
             record = highest if highest is not None and highest.offset < end else None
         case _ if timestamp >= 0:
-            record = partition.log.find_time(timestamp, limit=end)
+            record = partition.log.find_time(timestamp, end_offset=end)
         case _:
             record = None
     return _Found(record.offset, record.timestamp, record.leader_epoch) if record else _Found()

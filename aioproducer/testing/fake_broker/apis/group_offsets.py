@@ -58,12 +58,12 @@ def answer_offset_commit(exchange: Exchange) -> None:
         if not error:
             group = exchange.cluster.groups.named(request.group_id)
             group.heartbeat(request.member_id, exchange.now)
-    answers: list[Tree] = []
+    responses: list[Tree] = []
     for named, partitions in asked_for:
         topic = exchange.cluster.topics.find(named.name, named.topic_id)
         results = [_commit(group, topic, asked, error=named.error(topic) or error) for asked in partitions]
-        answers.append({"name": named.name, "topic_id": named.topic_id, "partitions": results})
-    exchange.reply_tree({"topics": answers}, exchange.now)
+        responses.append({"name": named.name, "topic_id": named.topic_id, "partitions": results})
+    exchange.reply_tree({"topics": responses}, exchange.now)
 
 
 def _commit_error(exchange: Exchange, group: ConsumerGroup, request: "CommitByName") -> int:
@@ -245,8 +245,8 @@ def answer_txn_offset_commit(exchange: Exchange) -> None:
             groups.hold(request.group_id, producer, fitting)
         elif error == codes.INVALID_PRODUCER_EPOCH and exchange.cluster.settings.profile.forgets_offsets:
             groups.forget(request.group_id, producer, there)
-    answers = [_held_topic(exchange, named, partitions, there=there, error=error) for named, partitions in asked_for]
-    exchange.reply_tree({"topics": answers}, exchange.now)
+    responses = [_held_topic(exchange, named, partitions, there=there, error=error) for named, partitions in asked_for]
+    exchange.reply_tree({"topics": responses}, exchange.now)
 
 
 def _offered_topics(

@@ -100,7 +100,7 @@ def _member(exchange: Exchange, request: "JoinGroupRequest") -> Member:
     member.rebalance_timeout_s = max(0.0, request.rebalance_timeout.total_seconds())
     if exchange.version < _FIRST_JOIN_WITH_REBALANCE_TIMEOUT:
         member.rebalance_timeout_s = member.session_timeout_s
-    member.join = lambda answer, now: _reply_to_join(exchange, answer, now)
+    member.join = lambda response, now: _reply_to_join(exchange, response, now)
     return member
 
 
@@ -112,10 +112,10 @@ def _refuse_join(exchange: Exchange, error: int, member_id: str) -> None:
     _reply_to_join(exchange, join_refused(error, member_id), exchange.now)
 
 
-def _reply_to_join(exchange: Exchange, answer: Tree, now: float) -> None:
-    if exchange.version < _FIRST_JOIN_WITH_NO_NAME and answer["protocol_name"] is None:
-        answer = {**answer, "protocol_name": ""}
-    exchange.reply_tree(answer, now)
+def _reply_to_join(exchange: Exchange, response: Tree, now: float) -> None:
+    if exchange.version < _FIRST_JOIN_WITH_NO_NAME and response["protocol_name"] is None:
+        response = {**response, "protocol_name": ""}
+    exchange.reply_tree(response, now)
 
 
 def answer_sync_group(exchange: Exchange) -> None:

@@ -1,7 +1,7 @@
 """ApiVersions 0-5: versions and features. Metadata 0-13: brokers, topics, leaders; and topics made on first use.
 
 An ApiVersions that is too new is answered in the shape of version 0 with error 35 and the versions of ApiVersions
-itself, so that a client can ask again (KIP-511). The answer's header has no tagged fields in any version.
+itself, so that a client can ask again (KIP-511). The response's header has no tagged fields in any version.
 
 A topic that does not exist yet gets 3 UNKNOWN_TOPIC_OR_PARTITION (5 before Kafka 2.8) and is then created; a later
 request finds it. Version 0 asks for all topics with an empty list, later ones with null.
@@ -151,7 +151,10 @@ _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def answer_api_versions(exchange: Exchange) -> None:
-    profile, takes_metrics = exchange.cluster.settings.profile, exchange.cluster.client_metrics.subscription is not None
+    profile, accepts_metrics = (
+        exchange.cluster.settings.profile,
+        exchange.cluster.client_metrics.subscription is not None,
+    )
     if not profile.supports(ApiKey.API_VERSIONS, exchange.version):
         own = profile.versions[ApiKey.API_VERSIONS]
         refusal = struct.pack(">hihhh", codes.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, *own)
@@ -160,7 +163,7 @@ def answer_api_versions(exchange: Exchange) -> None:
     error = exchange.injected_error() or _software_error(exchange) or _destination_error(exchange)
     tree: Tree = {
         "error_code": error,
-        "api_keys": () if error else profile.listed_apis(takes_metrics=takes_metrics),
+        "api_keys": () if error else profile.listed_apis(accepts_metrics=accepts_metrics),
         **({} if error else exchange.cluster.features.tree(exchange.version)),
     }
     if not error and exchange.session is not None:

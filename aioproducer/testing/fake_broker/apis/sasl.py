@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NOTHING_GOING_ON = "SaslAuthenticate request received after successful authentication"
 _INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
-_SHAPELESS = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))  # their answers are written elsewhere, and need their topics
+_SHAPELESS = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))  # their responses are written elsewhere, and need their topics
 
 
 def answer_sasl_handshake(exchange: Exchange) -> None:
@@ -53,14 +53,14 @@ def answer_sasl_authenticate(exchange: Exchange) -> None:
     elif (fault := exchange.fault(FaultKind.ERROR)) is not None:
         _refuse(exchange, session, _failed(fault.code, fault.message))
     else:
-        _take_token(exchange, session)
+        _use_token(exchange, session)
 
 
-def _take_token(exchange: Exchange, session: SaslSession) -> None:
+def _use_token(exchange: Exchange, session: SaslSession) -> None:
     token = cast("SaslAuthenticateRequest", exchange.request()).auth_bytes
     now, is_again = exchange.now, session.is_again
     try:
-        answer, lifetime_ms = session.evaluate(token, now, exchange.cluster.settings.wall_clock_ms(now))
+        response, lifetime_ms = session.evaluate(token, now, exchange.cluster.settings.wall_clock_ms(now))
     except TokenUnreadableError as failure:
         exchange.hang_up(str(failure))
     except OtherPrincipalError as refusal:
@@ -74,7 +74,7 @@ def _take_token(exchange: Exchange, session: SaslSession) -> None:
     else:
         if lifetime_ms is not None:
             _note(exchange, session, session.principal, is_again=is_again, error_code=0)
-        tree = {"error_code": 0, "error_message": "", "auth_bytes": answer, "session_lifetime": lifetime_ms or 0}
+        tree = {"error_code": 0, "error_message": "", "auth_bytes": response, "session_lifetime": lifetime_ms or 0}
         exchange.reply_tree(tree, now)
 
 

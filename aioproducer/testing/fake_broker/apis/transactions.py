@@ -73,12 +73,12 @@ def answer_add_partitions_to_txn(exchange: Exchange) -> None:
         results = _added(exchange, claim, _partitions(one.v3_and_below_topics))
         exchange.reply_tree({"results_by_topic_v3_and_below": _by_topic(results)}, exchange.now)
         return
-    answers: list[Tree] = []
+    responses: list[Tree] = []
     for each in cast("AddForMany", exchange.request()).transactions:
         claim = Claim(each.transactional_id, each.producer_id, each.producer_epoch)
         results = _added(exchange, claim, _partitions(each.topics), verify_only=each.verify_only)
-        answers.append({"transactional_id": each.transactional_id, "topic_results": _by_topic(results)})
-    exchange.reply_tree({"error_code": 0, "results_by_transaction": answers}, exchange.now)
+        responses.append({"transactional_id": each.transactional_id, "topic_results": _by_topic(results)})
+    exchange.reply_tree({"error_code": 0, "results_by_transaction": responses}, exchange.now)
 
 
 def _partitions(topics: Iterable[_AnyTopic]) -> list[TopicPartition]:
@@ -337,11 +337,11 @@ def _producers(exchange: Exchange, topic_partition: TopicPartition) -> Tree:
 
 def answer_write_txn_markers(exchange: Exchange) -> None:
     request = cast("WriteTxnMarkersRequest", exchange.request())
-    answers: list[Tree] = []
+    responses: list[Tree] = []
     for each in request.markers:
         marker = Marker(each.producer_id, each.producer_epoch, each.transaction_result, each.coordinator_epoch)
-        answers.append({"producer_id": each.producer_id, "topics": _marked(exchange, each, marker)})
-    exchange.reply_tree({"markers": answers}, exchange.now)
+        responses.append({"producer_id": each.producer_id, "topics": _marked(exchange, each, marker)})
+    exchange.reply_tree({"markers": responses}, exchange.now)
 
 
 def _marked(exchange: Exchange, asked: WritableTxnMarker, marker: Marker) -> list[Tree]:

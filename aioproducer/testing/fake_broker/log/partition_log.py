@@ -44,19 +44,19 @@ class PartitionLog:
     def batches(self) -> Iterator[LoggedBatch]:
         return iter(self._batches[self._dropped :])
 
-    def read(self, offset: int, *, limit: int, max_bytes: int, at_least_one: bool = True) -> list[Buffer]:
+    def read(self, offset: int, *, end_offset: int, max_bytes: int, at_least_one: bool = True) -> list[Buffer]:
         """Return batches from the one that holds `offset` on, as a Fetch does: the last may be cut off.
 
         Args:
-            limit: no batch that begins at or after this offset (the high watermark).
+            end_offset: no batch that begins at or after this offset (the high watermark).
             max_bytes: no more than this, and nothing if not even the first batch fits.
             at_least_one: the first batch whole, of any size (KIP-74).
         """
         index = self._index_of(offset)
         found: list[Buffer] = []
         room = max_bytes
-        limit = min(limit, self._end_of_segment(index))
-        while index < len(self._batches) and self._batches[index].base_offset < limit and (room > 0 or not found):
+        end_offset = min(end_offset, self._end_of_segment(index))
+        while index < len(self._batches) and self._batches[index].base_offset < end_offset and (room > 0 or not found):
             data = self._batches[index].data
             if not found and len(data) > room:
                 return [data] if at_least_one else []
@@ -114,15 +114,15 @@ class PartitionLog:
             del self._segments[max(1, bisect_left(self._segments, self.end_offset)) :]
         return bool(cut)
 
-    def find_time(self, timestamp: int, *, limit: int) -> LoggedRecord | None:
-        """Return the first record below offset `limit` whose timestamp is at least `timestamp` ms."""
+    def find_time(self, timestamp: int, *, end_offset: int) -> LoggedRecord | None:
+        """Return the first record below `end_offset` whose timestamp is at least `timestamp` ms."""
         for batch in self.batches():
-            if batch.max_timestamp >= timestamp and batch.base_offset < limit:
+            if batch.max_timestamp >= timestamp and batch.base_offset < end_offset:
                 records = decode_records(batch.data)
                 late = (record for record in records if record.timestamp >= timestamp)
                 found = next((record for record in late if record.offset >= self.start_offset), None)
                 if found is not None:
-                    return found if found.offset < limit else None
+                    return found if found.offset < end_offset else None
         return None
 
     def highest_timestamp(self) -> LoggedRecord | None:

@@ -59,18 +59,18 @@ class GetApp(ABC):
             text = f"this application answers requests, not {scope['type']}"
             raise RuntimeError(text)
         if scope["method"] in {"GET", "HEAD"}:
-            answer = await self._answer(scope)
+            response = await self._answer(scope)
         else:
-            answer = Answer(405, b"only GET is allowed\n", headers=((b"allow", b"GET, HEAD"),))
+            response = Answer(405, b"only GET is allowed\n", headers=((b"allow", b"GET, HEAD"),))
         headers = [
-            (b"content-type", answer.kind),
-            (b"content-length", str(len(answer.body)).encode()),
+            (b"content-type", response.kind),
+            (b"content-length", str(len(response.body)).encode()),
             (b"cache-control", b"no-store"),
             (b"x-content-type-options", b"nosniff"),
-            *answer.headers,
+            *response.headers,
         ]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
 
 
 def check_producers(producers: tuple[object, ...]) -> None:
