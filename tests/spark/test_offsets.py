@@ -10,7 +10,7 @@ from aioproducer.spark._offsets import (
     check_order,
     chosen,
     from_json,
-    limited,
+    cut_to_rows,
     ranges,
     split,
     to_json,
@@ -74,10 +74,10 @@ def test_kept_as_spark_keeps_them() -> None:
 def test_limit_is_shared_by_what_partitions_have() -> None:
     """Each that has records gives one at least."""
     start = {("t", 0): 9, ("t", 1): 0}
-    assert limited(start, LATEST, None) == LATEST
-    assert limited(start, LATEST, 1_000) == LATEST
-    assert limited(start, LATEST, 50) == {("t", 0): 10, ("t", 1): 49}
-    assert limited(LATEST, LATEST, 50) == LATEST
+    assert cut_to_rows(start, LATEST, None) == LATEST
+    assert cut_to_rows(start, LATEST, 1_000) == LATEST
+    assert cut_to_rows(start, LATEST, 50) == {("t", 0): 10, ("t", 1): 49}
+    assert cut_to_rows(LATEST, LATEST, 50) == LATEST
 
 
 def test_ranges() -> None:
