@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -365,3 +365,21 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
             asked(self.commit_offsets(self._options.offset_group, from_json(end)))
         except KafkaError as error:
             log.warning("offsetGroup=%s: offsets were not committed: %s", self._options.offset_group, error)
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Stands for the reader of a stream whose options are refused; whatever Spark asks it is answered by the error.
+
+    PySpark stops the reader at the end, also one that it has not been given: the error of that would be shown in place
+    of ours.
+    """
+
+    def __init__(self, refusal: ConfigurationError) -> None:
+        self._refusal = refusal
+
+    @text_first()
+    def refuse(self, *_: object) -> NoReturn:
+        """Raise the error."""
+        raise self._refusal
+
+    initialOffset = latestOffset = partitions = read = refuse  # noqa: N815  # Spark's names

@@ -17,7 +17,7 @@ from aioproducer.spark._shown_errors import text_first
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from aioproducer.spark._reader import KafkaReader, KafkaStreamReader
+    from aioproducer.spark._reader import KafkaReader, KafkaStreamReader, RefusedStreamReader
     from aioproducer.spark._source_options import SourceOptions
     from aioproducer.spark._writer import SinkStreamWriter, SinkWriter
 
@@ -49,11 +49,18 @@ class AioproducerDataSource(DataSource):
         return KafkaReader(self._read_options(is_stream=False))
 
     @text_first()
-    def streamReader(self, schema: "StructType") -> "KafkaStreamReader":  # noqa: ARG002, N802  # Spark's signature
+    def streamReader(  # noqa: N802  # Spark's name
+        self,
+        schema: "StructType",  # noqa: ARG002  # Spark's signature
+    ) -> "KafkaStreamReader | RefusedStreamReader":
         """Return the reader of a stream."""
-        from aioproducer.spark._reader import KafkaStreamReader  # noqa: PLC0415  # see above
+        from aioproducer.spark._reader import KafkaStreamReader, RefusedStreamReader  # noqa: PLC0415  # see above
 
-        return KafkaStreamReader(self._read_options(is_stream=True))
+        try:
+            options = self._read_options(is_stream=True)
+        except ConfigurationError as refusal:
+            return RefusedStreamReader(refusal)
+        return KafkaStreamReader(options)
 
     def _read_options(self, *, is_stream: bool | None) -> "SourceOptions":
         from aioproducer.spark._source_options import SourceOptions  # noqa: PLC0415  # see above

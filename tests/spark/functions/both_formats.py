@@ -20,7 +20,8 @@ from aioproducer.spark import offsets_behind_latest, recommended_conf
 from tests.spark.option_sets import SETS, options_of
 
 ATTEMPTS = 10
-PARTS = {"minPartitions", "maxRecordsPerPartition"}
+PARTS = "minPartitions"
+"""Without it, Spark's source of 4.2 does not obey `maxRecordsPerPartition` in a batch; later ones do, as ours does."""
 FORMATS = ("kafka", "aioproducer")
 COLUMNS = ("topic", "partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
 
@@ -43,7 +44,7 @@ def rows_of(frame: DataFrame) -> list[str]:
 def batch(spark: SparkSession, form: str, options: Mapping[str, str]) -> dict[str, object]:
     frame = spark.read.format(form).options(**options).load()
     found = {"rows": rows_of(frame), "schema": frame.schema.json()}
-    return {**found, "parts": frame.rdd.getNumPartitions()} if PARTS & set(options) else found
+    return {**found, "parts": frame.rdd.getNumPartitions()} if PARTS in options else found
 
 
 def stream(spark: SparkSession, form: str, options: Mapping[str, str]) -> dict[str, object]:

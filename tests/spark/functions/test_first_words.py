@@ -61,6 +61,16 @@ def test_first_words_of_a_stream_that_fails_are_ours(
     check_words(str(caught.value), "ConfigurationError: topic 'nowhere' does not exist", most=1_500)
 
 
+def test_first_words_of_a_refused_read_are_ours(spark: SparkSession, embedded_topics: Topics, tmp_path: Path) -> None:
+    """PySpark stops the reader of a stream also where there is none, and would tell of that."""
+    options = {"subscribe": "t", "kafka.bootstrap.servers": embedded_topics.servers, "endingOffsets": '{"t": {"0": 1}}'}
+    rows = spark.readStream.format("aioproducer").options(**options).load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(PySparkException) as caught:
+        writer.start().awaitTermination(180)
+    check_words(str(caught.value), "ConfigurationError: endingOffsets is for batch reads", most=1_500)
+
+
 def check_words(text: str, said: str, *, most: int) -> None:
     assert said in text
     assert re.match(r"[^\n]*\n?[^\n]*aioproducer\.", text), text

@@ -85,7 +85,7 @@ def test_refusal_names_option_and_partition(servers: str, name: str) -> None:
     assert SAID[name] in str(caught.value)
 
 
-PARTS = {"nothing said": 3, "more parts": 8, "fewer parts": 3}
+PARTS = {"nothing said": 3, "small parts": 7, "more parts": 8, "fewer parts": 3}
 
 
 @pytest.mark.parametrize("name", PARTS)
