@@ -18,6 +18,7 @@ from aioproducer.spark._options import (
     KAFKA_PREFIX,
     OptionReader,
     boolean,
+    check_servers,
     duration_ms,
     natural,
     of_data_source,
@@ -318,8 +319,7 @@ def source_properties(properties: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigurationError: one is unknown, or not to be set here.
     """
-    if "bootstrap.servers" not in properties:
-        raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
+    check_servers(properties)
     for _ in consumer_arguments(properties):
         pass
     connection_config(properties)

@@ -1,11 +1,13 @@
 """Options of a write: each wrong one is refused on the driver, by its name and with what is allowed."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._source_options import SourceOptions
 
 SERVERS = {"kafka.bootstrap.servers": "b1:9092"}
 EXACTLY_ONCE = {**SERVERS, "topic": "t", "exactlyOnce": "true", "sinkId": "s"}
@@ -117,6 +119,21 @@ def test_missing_servers_are_named() -> None:
     """A write without any option says which one is needed first."""
     with pytest.raises(ConfigurationError, match=r"kafka\.bootstrap\.servers is missing"):
         SinkOptions.parse({"topic": "t"})
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        lambda servers: SinkOptions.parse({"topic": "t", **servers}),
+        lambda servers: SourceOptions.parse({"subscribe": "t", **servers}, is_stream=False),
+    ],
+    ids=["write", "read"],
+)
+def test_servers_under_almost_their_name_are_named(parse: Callable[[dict[str, str]], object]) -> None:
+    """Said beside what is missing, or people compare two names that look alike."""
+    said = r"kafka\.bootstrap\.servers is missing; kafka\.bootstrap\.server is no option"
+    with pytest.raises(ConfigurationError, match=said):
+        parse({"kafka.bootstrap.server": "localhost:9092"})
 
 
 def test_names_are_found_in_any_case() -> None:
