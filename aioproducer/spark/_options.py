@@ -28,7 +28,6 @@ ValueT = TypeVar("ValueT")
 
 KAFKA_PREFIX: Final = "kafka."
 BOOTSTRAP: Final = "bootstrap_servers"
-SERVERS: Final = "bootstrap.servers"
 HEADER_PREFIX: Final = "header."
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "triggerinterval"})
 """Options that Spark itself reads and passes on."""
@@ -339,15 +338,6 @@ def row_shape(reader: OptionReader) -> RowShape | None:
     return shape if is_splits else None
 
 
-def check_servers(properties: Mapping[str, str]) -> None:
-    """Raise a ConfigurationError if Kafka's properties name no servers, with a name that is almost the right one."""
-    if SERVERS in properties:
-        return
-    near = get_close_matches(SERVERS, properties, n=1, cutoff=0.8)
-    hint = f"; {KAFKA_PREFIX}{near[0]} is no option" if near else ""
-    raise ConfigurationError(f"{KAFKA_PREFIX}{SERVERS} is missing{hint}", option=f"{KAFKA_PREFIX}{SERVERS}")
-
-
 def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return Kafka's properties of a task's producer, checked.
 
@@ -357,7 +347,6 @@ def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
     for name, instead in NOT_SETTABLE.items():
         if name in properties:
             raise ConfigurationError(f"kafka.{name} cannot be set: {instead}", option=f"kafka.{name}")
-    check_servers(properties)
     for name in ("partitioner.class", "partitioner"):
         if (given := properties.get(name, "")).strip() not in PARTITIONERS:
             raise ConfigurationError(

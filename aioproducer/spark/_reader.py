@@ -368,10 +368,9 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """Stands for the reader of a stream whose options are refused; whatever Spark asks it is answered by the error.
+    """Stands for the reader of a stream whose options are refused: each question of Spark raises the refusal.
 
-    PySpark stops the reader at the end, also one that it has not been given: the error of that would be shown in place
-    of ours.
+    Without a reader PySpark fails when it stops it at the end, and shows that error instead of the refusal.
     """
 
     def __init__(self, refusal: ConfigurationError) -> None:

@@ -18,7 +18,6 @@ from aioproducer.spark._options import (
     KAFKA_PREFIX,
     OptionReader,
     boolean,
-    check_servers,
     duration_ms,
     natural,
     of_data_source,
@@ -319,9 +318,10 @@ def source_properties(properties: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigurationError: one is unknown, or not to be set here.
     """
-    check_servers(properties)
     for _ in consumer_arguments(properties):
         pass
+    if "bootstrap.servers" not in properties:
+        raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
     connection_config(properties)
     return dict(properties)
 

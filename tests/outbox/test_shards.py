@@ -57,7 +57,7 @@ def holds(*relays: Relay) -> list[int]:
 @pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize("shards", [2, 7])
 async def test_database_computes_the_hash_of_keys(any_engine: AsyncEngine, outbox: Outbox, shards: int) -> None:
-    """Also of keys that are empty or no text; and each row has a shard, whatever its id."""
+    """Also of keys that are empty or no text; and each row has a shard, also one with a negative id."""
     keys = [b"", b"\x00\xff", *(b"%d" % number for number in range(60))]
     await write(any_engine, outbox, *(ProducerRecord("orders", key, key) for key in keys))
     async with any_engine.begin() as connection:

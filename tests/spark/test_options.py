@@ -1,7 +1,6 @@
 """Options of a write: each wrong one is refused on the driver, by its name and with what is allowed."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -121,19 +120,15 @@ def test_missing_servers_are_named() -> None:
         SinkOptions.parse({"topic": "t"})
 
 
-@pytest.mark.parametrize(
-    "parse",
-    [
-        lambda servers: SinkOptions.parse({"topic": "t", **servers}),
-        lambda servers: SourceOptions.parse({"subscribe": "t", **servers}, is_stream=False),
-    ],
-    ids=["write", "read"],
-)
-def test_servers_under_almost_their_name_are_named(parse: Callable[[dict[str, str]], object]) -> None:
-    """Said beside what is missing, or people compare two names that look alike."""
-    said = r"kafka\.bootstrap\.servers is missing; kafka\.bootstrap\.server is no option"
-    with pytest.raises(ConfigurationError, match=said):
-        parse({"kafka.bootstrap.server": "localhost:9092"})
+def test_servers_under_almost_their_name_are_named() -> None:
+    """Not as missing: people would compare two names that look alike."""
+    given = {"kafka.bootstrap.server": "localhost:9092"}
+    with pytest.raises(ConfigurationError, match=r"did you mean kafka\.bootstrap\.servers\?"):
+        SinkOptions.parse({"topic": "t", **given})
+    with pytest.raises(
+        ConfigurationError, match=r"unknown option kafka\.bootstrap\.server; known are kafka\.bootstrap\.servers"
+    ):
+        SourceOptions.parse({"subscribe": "t", **given}, is_stream=False)
 
 
 def test_names_are_found_in_any_case() -> None:

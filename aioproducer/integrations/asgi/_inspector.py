@@ -20,12 +20,12 @@ from aioproducer.errors import KafkaError
 from aioproducer.explanation import WaitReason
 from aioproducer.integrations.asgi._relays import document_of_relay, is_relay
 from aioproducer.integrations.asgi._responses import (
-    Answer,
     App,
     GetApp,
+    Response,
     Scope,
     check_producers,
-    json_answer,
+    json_response,
     on_its_loop,
 )
 
@@ -67,23 +67,23 @@ class Inspector(GetApp):
         self._producers = producers
         self._hosts = _checked(hosts)
         self._lock = asyncio.Lock()
-        self._kept: tuple[float, Answer] | None = None
+        self._kept: tuple[float, Response] | None = None
 
-    async def _answer(self, scope: Scope) -> Answer:
+    async def _respond(self, scope: Scope) -> Response:
         if ANY_HOST not in self._hosts and _host_of(scope) not in self._hosts:
             text = (
                 f"this page is served under {', '.join(sorted(self._hosts))}: for others, inspector(..., hosts=[...])"
             )
-            return Answer(403, f"{text}\n".encode())
+            return Response(403, f"{text}\n".encode())
         return await self._state() if scope.get("query_string") == b"state" else _page()
 
-    async def _state(self) -> Answer:
+    async def _state(self) -> Response:
         async with self._lock:
             now = time.monotonic()
             if self._kept is None or now - self._kept[0] >= _KEPT_S:
                 views = await asyncio.gather(*map(_view_of, self._producers))
                 # On a thread: with thousands of partitions this would hold up the records.
-                self._kept = now, await asyncio.to_thread(_state_answer, now, views)
+                self._kept = now, await asyncio.to_thread(_state_response, now, views)
             return self._kept[1]
 
 
@@ -131,8 +131,8 @@ async def _view_of(producer: Producer | BlockingProducer | Relay) -> LiveView | 
         return error
 
 
-def _state_answer(now: float, views: Sequence[LiveView | KafkaError | dict[str, object]]) -> Answer:
-    return json_answer(200, {"at": now, "producers": [*map(_shown, views)]})
+def _state_response(now: float, views: Sequence[LiveView | KafkaError | dict[str, object]]) -> Response:
+    return json_response(200, {"at": now, "producers": [*map(_shown, views)]})
 
 
 def _shown(view: LiveView | KafkaError | dict[str, object]) -> dict[str, object]:
@@ -141,13 +141,13 @@ def _shown(view: LiveView | KafkaError | dict[str, object]) -> dict[str, object]
     return _unseen(view) if isinstance(view, KafkaError) else document_of(view)
 
 
-def _page() -> Answer:
+def _page() -> Response:
     nonce = secrets.token_urlsafe(16)
     headers = (
         (b"content-security-policy", _POLICY.format(nonce=nonce).encode()),
         (b"referrer-policy", b"no-referrer"),
     )
-    return Answer(200, _html().replace("NONCE", nonce).encode(), _HTML, headers)
+    return Response(200, _html().replace("NONCE", nonce).encode(), _HTML, headers)
 
 
 @cache

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from aioproducer.errors import KafkaError
 from aioproducer.integrations.asgi._relays import is_relay, readiness_of
 from aioproducer.integrations.asgi._responses import (
-    Answer,
     App,
     GetApp,
+    Response,
     Scope,
     check_producers,
-    json_answer,
+    json_response,
     on_its_loop,
 )
 
@@ -27,11 +27,11 @@ class _Readiness(GetApp):
     def __init__(self, producers: tuple[Producer | BlockingProducer | Relay, ...]) -> None:
         self._producers = producers
 
-    async def _answer(self, scope: Scope) -> Answer:
+    async def _respond(self, scope: Scope) -> Response:
         del scope
         rows = await asyncio.gather(*map(_row_of, self._producers))
         ready = all(row["ready"] for row in rows)
-        return json_answer(200 if ready else 503, {"ready": ready, "producers": rows})
+        return json_response(200 if ready else 503, {"ready": ready, "producers": rows})
 
 
 def readiness(*producers: Producer | BlockingProducer | Relay) -> App:

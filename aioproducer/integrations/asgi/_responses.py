@@ -25,7 +25,7 @@ _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response."""
 
     status: int
@@ -34,15 +34,15 @@ class Answer(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def json_answer(status: int, document: object) -> Answer:
-    return Answer(status, json.dumps(document, separators=(",", ":")).encode(), _JSON)
+def json_response(status: int, document: object) -> Response:
+    return Response(status, json.dumps(document, separators=(",", ":")).encode(), _JSON)
 
 
 class GetApp(ABC):
     """An ASGI application; mount it, or give it to a route."""
 
     @abstractmethod
-    async def _answer(self, scope: Scope) -> Answer:
+    async def _respond(self, scope: Scope) -> Response:
         """Answer a GET."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,9 +59,9 @@ class GetApp(ABC):
             text = f"this application answers requests, not {scope['type']}"
             raise RuntimeError(text)
         if scope["method"] in {"GET", "HEAD"}:
-            response = await self._answer(scope)
+            response = await self._respond(scope)
         else:
-            response = Answer(405, b"only GET is allowed\n", headers=((b"allow", b"GET, HEAD"),))
+            response = Response(405, b"only GET is allowed\n", headers=((b"allow", b"GET, HEAD"),))
         headers = [
             (b"content-type", response.kind),
             (b"content-length", str(len(response.body)).encode()),
