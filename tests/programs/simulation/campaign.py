@@ -194,13 +194,10 @@ def run_campaign(campaign: Campaign) -> Outcome:
     run_plan(draw_plan(campaign.families[0], 0))  # so that what is imported late is imported once
     gc.collect()
     gc.freeze()  # modules and classes stay: the collector need not visit them again
-    try:
-        for found in _in_processes(campaign) if campaign.jobs > 1 else map(_run_chunk, _chunks(campaign)):
-            outcome.merge(found)
-            if (campaign.stops_at_first and outcome.failures) or time.perf_counter() - began > campaign.seconds:
-                break
-    finally:
-        gc.unfreeze()
+    for found in _in_processes(campaign) if campaign.jobs > 1 else map(_run_chunk, _chunks(campaign)):
+        outcome.merge(found)
+        if (campaign.stops_at_first and outcome.failures) or time.perf_counter() - began > campaign.seconds:
+            break
     outcome.elapsed_s = time.perf_counter() - began
     return outcome
 
