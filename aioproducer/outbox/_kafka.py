@@ -96,7 +96,9 @@ class ProducerLog:
         """Take the transactional id: from now on no older relay commits."""
         await self.close()
         self._group = f"{self._prefix}{identity}"
-        config = self._config.replace(transactional_id=self._group) if self._is_exact else self._config
+        config = self._config.replace(linger_ms=0)  # the rows of a batch are there at once
+        if self._is_exact:
+            config = config.replace(transactional_id=self._group)
         self.producer = producer = Producer(config)
         try:
             await producer.start()

@@ -213,10 +213,11 @@ class Session:
         token: random.
         policy: what to do with a refused row.
         is_exact: False for clusters without transactions: what is claimed at a start is sent again, certainly or not.
+        on_claim: called before each claim.
         on_sent: called with the number of rows of each batch that was committed.
     """
 
-    def __init__(  # noqa: PLR0913  # its two sides, and four choices
+    def __init__(  # noqa: PLR0913  # its two sides, and what its owner chooses
         self,
         store: Store,
         log: Log,
@@ -225,6 +226,7 @@ class Session:
         token: str,
         policy: Policy = STOP,
         is_exact: bool = True,
+        on_claim: Callable[[], None] = lambda: None,
         on_sent: Callable[[int], None] = lambda _rows: None,
     ) -> None:
         self._store = store
@@ -233,6 +235,7 @@ class Session:
         self._token = token
         self._policy = policy
         self._is_exact = is_exact
+        self._on_claim = on_claim
         self._on_sent = on_sent
         self._sent: list[Batch] = []  # committed, and their rows not deleted yet
 
@@ -305,6 +308,7 @@ class Session:
         await self._park({row.id: faults[row.topic] for row in rows})
 
     async def _claim(self) -> Claimed | None:
+        self._on_claim()
         confirmed, state = list(self._sent), self.state
         left = tuple(batch for batch in state.claimed if batch not in confirmed)
         claimed = await self._store.claim(replace(state, claimed=left), confirmed)

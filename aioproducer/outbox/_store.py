@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from sqlalchemy import (
@@ -39,6 +40,7 @@ from aioproducer.outbox._shards import add_hash, of_shard
 from aioproducer.outbox._tables import RECORD_COLUMNS, Tables, current_ms, current_time, ids_within, ms_of
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import CursorResult
     from sqlalchemy.engine import Row as SqlRow
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -104,6 +106,12 @@ class SqlStore:
             *(tables.rows.c[name] for name in RECORD_COLUMNS[:-1]),
             func.coalesce(tables.rows.c.timestamp, ms_of(tables.rows.c.created_at)).label("timestamp"),
         )
+        # To make a statement takes longer than to execute it, so those of nearly all batches, one run of ids, are made
+        # once.
+        self._in_run = tables.rows.c.id.between(bindparam("first"), bindparam("last"))
+        self._waiting = self._select_waiting([])
+        self._waiting_beside_run = self._select_waiting([self._in_run])
+        self._delete_run = delete(tables.rows).where(self._in_run)
 
     # The connection
 
@@ -182,8 +190,7 @@ class SqlStore:
         """Remove the rows of confirmed batches, and claim the next rows; None if there are none."""
         async with self._transaction(state) as connection:
             await self._remove(connection, confirmed)
-            found = await connection.execute(self._waiting(state.claimed))
-            rows = _stored(found.all())
+            rows = _stored((await self._find_waiting(connection, state.claimed)).all())
             number, claimed = state.number, state.claimed
             if rows:
                 number += 1
@@ -196,14 +203,22 @@ class SqlStore:
             return None
         return Claimed(claimed[-1], rows, is_full=len(rows) == self._limits.rows)
 
-    def _waiting(self, claimed: Sequence[Batch]) -> Select[tuple[object, ...]]:
-        """Select the oldest rows that are not claimed, up to the limits and at least one."""
+    async def _find_waiting(
+        self, connection: AsyncConnection, claimed: Sequence[Batch]
+    ) -> CursorResult[tuple[object, ...]]:
+        """Find the oldest rows that are not claimed, up to the limits and at least one."""
+        if not claimed:
+            return await connection.execute(self._waiting)
+        if (run := _only_run(claimed)) is not None:
+            return await connection.execute(self._waiting_beside_run, run)
+        return await connection.execute(self._select_waiting(self._within(claimed)))
+
+    def _select_waiting(self, claimed: Iterable[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
         rows = self._tables.rows
         length = func.length if self._engine.dialect.name == "sqlite" else func.octet_length
         sizes = [func.coalesce(length(rows.c[name]), 0) for name in ("key", "value", "headers")]
         size: ColumnElement[int] = literal_column(str(ROW_OVERHEAD)) + sizes[0] + sizes[1] + sizes[2]
-        free = [not_(each) for each in self._within(claimed)]
-        wanted = [*self._condition, *free]
+        wanted = [*self._condition, *map(not_, claimed)]
         oldest = select(*self._columns, size.label("size")).where(*wanted).order_by(rows.c.id).limit(self._limits.rows)
         inner = oldest.subquery("oldest")
         before = func.sum(inner.c.size).over(order_by=inner.c.id) - inner.c.size
@@ -257,6 +272,9 @@ class SqlStore:
 
     async def _remove(self, connection: AsyncConnection, batches: Sequence[Batch]) -> None:
         """Delete the rows of batches, or move them to the table of sent rows."""
+        if not self._keeps and (run := _only_run(batches)) is not None:
+            await connection.execute(self._delete_run, run)
+            return
         rows, sent = self._tables.rows, self._tables.sent
         names = ["id", *RECORD_COLUMNS, "created_at"]
         for within in self._within(batches):
@@ -264,6 +282,14 @@ class SqlStore:
                 moved = select(*(rows.c[name] for name in names), current_time()).where(within)
                 await connection.execute(insert(sent).from_select([*names, "sent_at"], moved))
             await connection.execute(delete(rows).where(within))
+
+
+def _only_run(batches: Sequence[Batch]) -> dict[str, int] | None:
+    """Return the bounds of the ids of batches, if these are one run; else None."""
+    runs = sorted(run for batch in batches for run in batch.runs)
+    if not runs or any(after[0] != before[1] + 1 for before, after in pairwise(runs)):
+        return None
+    return {"first": runs[0][0], "last": runs[-1][1]}
 
 
 def _stored(rows: Sequence[SqlRow[tuple[object, ...]]]) -> Sequence[StoredRow]:

@@ -30,6 +30,10 @@ class Waker:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
 
+    def clear(self) -> None:
+        """Note that the relay looks for rows now: what it was woken for until now, it sees."""
+        self._event.clear()
+
     async def wait(self, timeout_s: float) -> bool:
         """Return whether the relay was woken within the time."""
         try:
@@ -37,7 +41,7 @@ class Waker:
                 await self._event.wait()
         except TimeoutError:
             return False
-        self._event.clear()
+        self.clear()
         return True
 
 

@@ -184,15 +184,21 @@ class ShardWorker:
     async def _until_left(self) -> None:
         await self._left.wait()
 
-    def _session(self, state: State) -> Session:
+    def _session(self, state: State, on_claim: Callable[[], None] = lambda: None) -> Session:
         policy, is_exact, _ = self._choices
-        token = secrets.token_hex(8)
         return Session(
-            self._store, self._kafka, state, token=token, policy=policy, is_exact=is_exact, on_sent=self._note_sent
+            self._store,
+            self._kafka,
+            state,
+            token=secrets.token_hex(8),
+            policy=policy,
+            is_exact=is_exact,
+            on_claim=on_claim,
+            on_sent=self._note_sent,
         )
 
     async def _send(self, state: State, waker: Waker) -> None:
-        session = self._session(state)
+        session = self._session(state, waker.clear)
         await session.begin()
         self._events.info("outbox_works", epoch=state.epoch, batch=session.state.number)
         self._refreshed_at = monotonic()
@@ -209,7 +215,10 @@ class ShardWorker:
     async def _until_rows(self, waker: Waker, pause_s: float) -> float:
         """Wait until there are rows; returns the next pause."""
         while True:
-            pause_s = POLL_S[0] if await waker.wait(pause_s) else min(pause_s * 2, POLL_S[1])
+            is_woken = await waker.wait(pause_s)
+            pause_s = POLL_S[0] if is_woken else min(pause_s * 2, POLL_S[1])
+            if is_woken and self._shards == 1:  # else the rows may be another shard's, and a claim writes
+                return pause_s
             if monotonic() - self._refreshed_at > REFRESH_S or await self._store.first_rows():
                 return pause_s
 
