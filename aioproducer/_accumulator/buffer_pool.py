@@ -88,15 +88,17 @@ class BufferPool:
         capacity = self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
             return None
-        if may_use_common and self._common.has_room(capacity):
-            payer = self._common
+        common = self._common
+        if may_use_common and common.used + capacity <= common.limit:
+            payer = common
         elif reserve is not None and reserve.has_room(capacity):
             payer = reserve
         else:
             return None
         chunk = self._chunk(capacity)
         self._lent[chunk] = payer
-        self._count(payer, capacity)
+        payer.used += capacity
+        self.lent_bytes += capacity
         return chunk
 
     def lend_for_unpacking(self, size: int, reserve: Account | None) -> Chunk | None:

@@ -228,7 +228,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         return self._topic_options.get(topic, self._options)
 
     def _limit_of(self, partition: Partition) -> int:
-        return self.limits.of(partition.topic_partition.topic) if self.limits.by_topic else self._settings.batch_size
+        return self.limits.of(partition.topic_partition.topic)
 
     def _may_grow(self, partition: Partition, batch: Batch, size: int) -> bool:
         return batch.size + size <= batch.limit <= self._limit_of(partition)
@@ -246,7 +246,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         return True
 
     def _open_batch(self, partition: Partition, size: int, *, is_patient: bool) -> bool:
-        limit = self._limit_of(partition)
+        limit = self._limit_of(partition) if self.limits.by_topic else self._settings.batch_size
         has_plenty = self._pool.lent_bytes < self._pool.total_bytes // 2
         hint = min(partition.last_size, limit) if is_patient or has_plenty else 0
         chunk = self._lend(max(size, hint, min(SMALLEST_CHUNK, limit)), partition)
@@ -270,7 +270,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def _begin(self, partition: Partition, chunk: Chunk, limit: int) -> Batch:
         result = BatchResult(self._loop, partition.topic_partition)
         result.on_wanted = partial(self._wanted, partition)
-        options = self.options_of(partition.topic_partition.topic)
+        options = self._topic_options.get(partition.topic_partition.topic, self._options)
         batch = Batch(
             partition,
             result,
@@ -383,8 +383,9 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             self._offer(partition)
 
     def _wanted(self, partition: Partition, result: BatchResult) -> None:
-        if partition.open_batch is not None and partition.open_batch.result is result:
-            self._make_ready(partition, partition.open_batch)
+        batch = partition.open_batch
+        if batch is not None and batch.result is result and not batch.is_ready:
+            self._make_ready(partition, batch)
 
     def _watch(self, partition: Partition, batch: Batch) -> None:
         """Check the open batch when its linger is over, then when its records are too far apart to accept more.

@@ -394,7 +394,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
             self.queued.popleft()
         else:
             self.queued.remove(batch)
-        if not batch.is_stamped:
+        if batch.identity is NO_IDENTITY:
             batch.identity = self.identity.stamp(batch.count)
         batch.move_to(BatchState.ON_WIRE)
         batch.attempts += 1
@@ -510,7 +510,7 @@ class DeliveryDeadlines:
 
     def _due_at(self, batch: Batch) -> float:
         due_at = batch.called_at + batch.options.delivery_timeout_s
-        return due_at if is_being_read(batch) else min(due_at, batch.first_deadline)
+        return batch.first_deadline if batch.first_deadline < due_at and not is_being_read(batch) else due_at
 
     def _watch(self, partition: Partition, when: float) -> None:
         if partition.expiry_timer is not None:

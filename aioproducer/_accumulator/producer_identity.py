@@ -36,24 +36,22 @@ REMEMBERED: Final = 5
 class ProducerIdentity:
     """The producer's id, and the source of epochs."""
 
-    __slots__ = ("_last_epoch", "first_epoch", "is_enabled", "last_error", "producer_id")
+    __slots__ = ("_last_epoch", "first_epoch", "is_enabled", "is_missing", "last_error", "producer_id")
 
     def __init__(self, *, is_enabled: bool) -> None:
         """Start without an id; `is_enabled` is `enable.idempotence`."""
         self.is_enabled = is_enabled
+        self.is_missing = is_enabled
+        """Whether a broker must assign an id before anything can be sent."""
         self.producer_id: int | None = None
         self.last_error: KafkaError | None = None  # of the last attempt to get an id
         self.first_epoch = 0
         self._last_epoch = 0
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether a broker must assign an id before anything can be sent."""
-        return self.is_enabled and self.producer_id is None
-
     def assign(self, producer_id: int, epoch: int) -> None:
         self.last_error = None
         self.producer_id = producer_id
+        self.is_missing = False
         self.first_epoch = epoch
         self._last_epoch = epoch
 
@@ -61,6 +59,7 @@ class ProducerIdentity:
         """Give up an id without unused epochs, or one that brokers forgot; each partition changes over on its own."""
         if self.producer_id == producer_id:
             self.producer_id = None
+            self.is_missing = self.is_enabled
 
     def next_epoch(self, epoch: int) -> int | None:
         """Return an epoch above `epoch` that no partition has used, or None when there is none left."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from aioproducer._accumulator.nodes import Nodes
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from aioproducer._network.node_connection import NodeConnection
     from aioproducer._timing.wakeup import Wakeup
     from aioproducer.cluster import Cluster
+
+
+_ready = attrgetter("ready")
 
 
 class ReadyNodes:
@@ -95,7 +99,7 @@ class ReadyNodes:
 
     @property
     def nodes(self) -> list[Node]:
-        return [node for node in self._seen if node.ready]
+        return list(filter(_ready, self._seen))
 
     def __repr__(self) -> str:
         counts = {node.id: len(node.ready) for node in self.nodes}

@@ -348,7 +348,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
                 # The pool would get the memory back while the transport still sends it.
                 raise ProtocolError("the broker answered a request before it had all of it")
             request.on_end(Answered(payload, now))
-            if request.api_key == PRODUCE.key:
+            if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:
                 self._context.repeated_closes.answered(self.label, request.size)
         except KafkaError:
             self._spoiled.append(request)

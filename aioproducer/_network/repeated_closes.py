@@ -24,22 +24,22 @@ class RepeatedCloses:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, _Row] = {}  # by the label of the broker
+        self.rows: dict[str, _Row] = {}  # by the label of the broker; nearly always empty
 
     def answered(self, label: str, size: int) -> None:
         """Note that a broker has answered a Produce request of `size` bytes."""
-        row = self._rows.get(label)
+        row = self.rows.get(label)
         if row is None:
             return
         row.largest_answered = max(row.largest_answered, size)
         if size >= row.smallest:
-            del self._rows[label]
+            del self.rows[label]
 
     def lost(self, label: str, size: int) -> RepeatedClose | None:
         """Note a lost connection, by the size of its largest Produce request; return the row if it is long."""
-        row = self._rows.get(label)
+        row = self.rows.get(label)
         if row is None or size <= row.largest_answered:
-            self._rows[label] = _Row(1, size)
+            self.rows[label] = _Row(1, size)
             return None
         row.closes += 1
         row.smallest = min(row.smallest, size)

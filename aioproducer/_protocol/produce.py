@@ -40,9 +40,9 @@ from aioproducer._protocol.primitives import (
     NO_TAGGED_FIELDS,
     ResponseReader,
     array_length,
-    bytes_length,
     decode,
     string,
+    unsigned_varint,
 )
 
 TOPIC_ID_VERSION: Final = 13  # first version that names topics by their id
@@ -192,7 +192,7 @@ def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend
     # returns the end of this topic's structures, which comes before the next piece
     for batch in batches:
         size = len(batch.header) + len(batch.body)
-        length = bytes_length(size, flexible=flexible)
+        length = unsigned_varint(size + 1) if flexible else _INT32.pack(size)
         pieces.append(b"".join((glue, _INT32.pack(batch.partition), length, batch.header)))
         pieces.append(batch.body)
         glue = NO_TAGGED_FIELDS if flexible else b""

@@ -85,7 +85,7 @@ class Completion:
         self.counts.batch_bytes += batch.wire_size
         latency_s = now - batch.called_at
         self.complete_result(batch.result, outcome, count=batch.count, callers=batch.callers, latency_s=latency_s)
-        self.release(batch)
+        self._pool.give_back(batch.chunk)
         self._generations.leave(batch.generation)
 
     def complete_result(

@@ -223,12 +223,10 @@ class Sender:
     def _measure(self, request: ProduceRequest, now: float) -> None:
         measures = self._measures
         for batch in request.batches:
+            size = batch.wire_size
+            unpacked = batch.uncompressed_wire_size if batch.compression else size
             measures.batch_sent(
-                batch.partition.topic_partition.topic,
-                batch.count,
-                batch.wire_size,
-                batch.uncompressed_wire_size,
-                now - batch.called_at,
+                batch.partition.topic_partition.topic, batch.count, size, unpacked, now - batch.called_at
             )
         measures.records_per_request.record(request.records)
 
@@ -388,13 +386,11 @@ class ProduceRequest:
         """Return the parts of the response by partition; of two for one partition the first counts."""
         found: dict[tuple[str | None, int], PartitionResponse] = {}
         for partition_response in response.partitions:
-            found.setdefault((self._topic_of(partition_response), partition_response.partition), partition_response)
+            topic, topic_id, partition, *_ = partition_response
+            if topic is None and topic_id is not None:
+                topic = self._names.get(topic_id)
+            found.setdefault((topic, partition), partition_response)
         return found
-
-    def _topic_of(self, partition_response: PartitionResponse) -> str | None:
-        if partition_response.topic is not None or partition_response.topic_id is None:
-            return partition_response.topic
-        return self._names.get(partition_response.topic_id)
 
     def _to_send(self) -> list[BatchToSend]:
         to_send = []

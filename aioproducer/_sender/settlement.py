@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter, around, halves, neighbours
 from aioproducer._accumulator.partition import Batch, BatchState, Partition
+from aioproducer._accumulator.record_batch_header import NO_IDENTITY
 from aioproducer._network.refusals import is_refusal, may_pass
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import Completion, deadline_error
@@ -100,8 +101,10 @@ class Settlement:
         return Complete(response.base_offset, response.log_append_time, response.log_start_offset)
 
     def _repeats_offset(self, batch: Batch, response: PartitionResponse) -> bool:
-        has_seen = batch.partition.identity.has_seen
-        return batch.is_stamped and has_seen(response.base_offset, batch, log_append_time=response.log_append_time)
+        identity = batch.partition.identity
+        return batch.identity is not NO_IDENTITY and identity.has_seen(
+            response.base_offset, batch, log_append_time=response.log_append_time
+        )
 
     def facts(self, batch: Batch, response: PartitionResponse | None) -> BatchFacts:
         """Collect what is known of a batch; the response is None if it left the batch's partition out."""

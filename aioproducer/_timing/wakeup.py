@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer._timing.timers import TICK_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 LONGEST_SLEEP_S: Final = 3600.0
 """Event loops refuse times that are too far away, and options such as `linger.ms` may be 2**63 - 1."""
@@ -40,26 +40,25 @@ class Wakeup:
         """Note that the task looks at everything from now on."""
         self.is_set = False
 
-    async def wait(self, next_at: Callable[[], float | None]) -> None:
+    def wait(self, next_at: Callable[[], float | None]) -> Awaitable[None]:
         """Wait until the next `set`, or the time that `next_at` returns then (monotonic seconds; None: no time)."""
+        # No coroutine function: what it returns is awaited by the caller, which spares each wait a frame.
         if self.is_set:
             self.is_set = False
-            await asyncio.sleep(0)
-            return
+            return asyncio.sleep(0)
         self._next_at = next_at
         self._waiting = self._loop.create_future()
         when = next_at()
         if when is not None:
             self.set_alarm(when)
-        try:
-            await self._waiting
-        finally:
-            self._waiting = None
+        return self._waiting
 
     def set_alarm(self, when: float) -> None:
         """Wake the task at `when` at the latest, so that setting a timer need not wake it."""
         # An earlier alarm stays, also through turns that need none: setting one costs more than looking again.
-        if self._waiting is None or (self._alarm is not None and self._alarm_at <= when):
+        if self._alarm is not None and self._alarm_at <= when:
+            return
+        if not self.is_waited_for:  # the next `wait` sets it
             return
         now = self._loop.time()
         if now < when < now + TICK_S:
