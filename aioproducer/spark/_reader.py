@@ -8,6 +8,7 @@ that is run again has the same rows. All through aiokafka's consumer.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -20,7 +21,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._cluster_offsets import ClusterOffsets, Found, asked
-from aioproducer.spark._consumer import consumer_of
+from aioproducer.spark._consumer import ReadRecord, consumer_of, records_of
 from aioproducer.spark._offsets import (
     Bounds,
     OffsetRange,
@@ -41,7 +42,6 @@ from aioproducer.spark._shown_errors import text_first
 from aioproducer.spark._source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from aiokafka.structs import ConsumerRecord
     from pyspark.sql.streaming.datasource import ReadLimit
 
 
@@ -49,15 +49,18 @@ log = logging.getLogger("aioproducer.spark")
 
 ROWS_PER_BATCH: Final = 20_000
 
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIELDS: Final = (
     ("key", pa.binary()),
     ("value", pa.binary()),
     ("topic", pa.string()),
     ("partition", pa.int32()),
     ("offset", pa.int64()),
-    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestamp", _TIMESTAMP),
     ("timestampType", pa.int32()),
 )
+_PARTS: Final = tuple(map(attrgetter, ("key", "value", "offset", "timestamp", "timestamp_type")))
+_KINDS: Final = (pa.binary(), pa.binary(), pa.int64(), pa.timestamp("ms", tz="UTC"), pa.int32())
 _HEADERS_FIELD: Final = ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
@@ -131,16 +134,23 @@ class RangeReader:
         ):
             place = TopicPartition(wanted.topic, wanted.partition)
             portal.call(_begin, consumer, place, wanted.start)
-            position = wanted.start
-            while position < wanted.end:
-                records, position = portal.call(self._next_records, consumer, place, position)
-                taken = [record for record in records if record.offset < wanted.end]
-                if taken:
-                    yield self._batch(taken)
+            following = portal.start_task_soon(self._next_records, consumer, place, wanted.start)
+            try:
+                position = wanted.start
+                while position < wanted.end:
+                    records, position = following.result()
+                    if position < wanted.end:  # read while Spark takes these
+                        following = portal.start_task_soon(self._next_records, consumer, place, position)
+                    if records and records[-1].offset >= wanted.end:
+                        records = [record for record in records if record.offset < wanted.end]
+                    for first in range(0, len(records), ROWS_PER_BATCH):
+                        yield self._batch(place, records[first : first + ROWS_PER_BATCH])
+            finally:
+                following.cancel()
 
     async def _next_records(
         self, consumer: AIOKafkaConsumer, place: TopicPartition, position: int
-    ) -> tuple[list["ConsumerRecord[bytes, bytes]"], int]:
+    ) -> tuple[Sequence[ReadRecord], int]:
         """Return records and the offset after them; an offset further on without records is one that has none.
 
         Raises:
@@ -158,7 +168,7 @@ class RangeReader:
                 continue
             reached = await consumer.position(place)
             if found or reached > position:
-                return found.get(place, []), reached
+                return records_of(found.get(place, ())), reached
             if asyncio.get_running_loop().time() > deadline:
                 raise KafkaError(
                     f"no record of {place.topic}-{place.partition} came after offset {position} for "
@@ -177,23 +187,23 @@ class RangeReader:
             raise KafkaError(f"{text}. To go on without them: failOnDataLoss=false")
         log.warning("%s; the query goes on without them", text)
 
-    def _batch(self, records: Sequence["ConsumerRecord[bytes, bytes]"]) -> pa.RecordBatch:
-        columns: list[Sequence[object]] = [
-            [record.key for record in records],
-            [record.value for record in records],
-            [record.topic for record in records],
-            [record.partition for record in records],
-            [record.offset for record in records],
-            [record.timestamp * 1_000 for record in records],
-            [record.timestamp_type for record in records],
+    def _batch(self, place: TopicPartition, records: Sequence[ReadRecord]) -> pa.RecordBatch:
+        of_each = [[*map(part, records)] for part in _PARTS]
+        key, value, offset, ms, kind = (pa.array(column, kind) for column, kind in zip(of_each, _KINDS, strict=True))
+        arrays = [
+            key,
+            value,
+            pa.repeat(pa.scalar(place.topic, pa.string()), len(records)),
+            pa.repeat(pa.scalar(place.partition, pa.int32()), len(records)),
+            offset,
+            ms.cast(_TIMESTAMP),
+            kind,
         ]
         fields = list(_FIELDS)
         if self._options.includes_headers:
-            columns.append(
-                [[{"key": key, "value": value} for key, value in record.headers] or None for record in records]
-            )
+            headers = [[{"key": key, "value": value} for key, value in record.headers] or None for record in records]
+            arrays.append(pa.array(headers, _HEADERS_FIELD[1]))
             fields.append(_HEADERS_FIELD)
-        arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
