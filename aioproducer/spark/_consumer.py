@@ -152,7 +152,7 @@ class _Fetched(OrderedDict[Any, Any]):
     """What aiokafka has fetched and not given yet, by partition."""
 
     def __setitem__(self, place: Any, fetched: Any) -> None:
-        records = getattr(fetched, "_partition_records", None)  # an error has none
+        records: Any = getattr(fetched, "_partition_records", None)  # an error has none
         if hasattr(records, "_records") and hasattr(records, "_consumer_record"):
             records._records = _WholeBatches(records._records)  # noqa: SLF001  # as above
             records._consumer_record = partial(_without_earlier, records)  # noqa: SLF001  # as above

@@ -7,7 +7,8 @@ that is run again has the same rows. All through aiokafka's consumer.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -16,7 +17,7 @@ import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndMetadata
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from aioproducer.errors import ConfigurationError, KafkaError
@@ -134,19 +135,10 @@ class RangeReader:
         ):
             place = TopicPartition(wanted.topic, wanted.partition)
             portal.call(_begin, consumer, place, wanted.start)
-            following = portal.start_task_soon(self._next_records, consumer, place, wanted.start)
-            try:
-                position = wanted.start
-                while position < wanted.end:
-                    records, position = following.result()
-                    if position < wanted.end:  # read while Spark takes these
-                        following = portal.start_task_soon(self._next_records, consumer, place, position)
-                    if records and records[-1].offset >= wanted.end:
-                        records = [record for record in records if record.offset < wanted.end]
-                    for first in range(0, len(records), ROWS_PER_BATCH):
-                        yield self._batch(place, records[first : first + ROWS_PER_BATCH])
-            finally:
-                following.cancel()
+            next_records = partial(self._next_records, consumer, place)
+            for records in _read_ahead(portal, next_records, position=wanted.start, end=wanted.end):
+                for first in range(0, len(records), ROWS_PER_BATCH):
+                    yield self._batch(place, records[first : first + ROWS_PER_BATCH])
 
     async def _next_records(
         self, consumer: AIOKafkaConsumer, place: TopicPartition, position: int
@@ -216,6 +208,27 @@ class RangeReader:
             places = {TopicPartition(*place): OffsetAndMetadata(offset, "") for place, offset in offsets.items()}
             consumer.assign(list(places))
             await consumer.commit(places)
+
+
+def _read_ahead(
+    portal: BlockingPortal,
+    next_records: Callable[[int], Coroutine[object, object, tuple[Sequence[ReadRecord], int]]],
+    *,
+    position: int,
+    end: int,
+) -> Iterator[Sequence[ReadRecord]]:
+    """Yield the records between two offsets, and read the next ones while these are used."""
+    following = portal.start_task_soon(next_records, position)
+    try:
+        while position < end:
+            records, position = following.result()
+            if position < end:
+                following = portal.start_task_soon(next_records, position)
+            if records and records[-1].offset >= end:
+                records = [record for record in records if record.offset < end]
+            yield records
+    finally:
+        following.cancel()
 
 
 async def _begin(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int) -> None:
