@@ -1,6 +1,7 @@
 """Relays of an outbox are killed, stopped and run beside each other, on a real database and real Kafka.
 
 usage: nox -s outbox -- [--database postgres|sqlite] [--kafka 4.4.0] [--rounds 40] [--seed 1] [--shards 3]
+    [--fault die_at_random]
 
 With --shards, each relay divides the rows into another number of shards, of up to so many.
 
@@ -21,7 +22,7 @@ from time import monotonic
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from aioproducer.outbox import Outbox
@@ -35,6 +36,9 @@ LEASE_S: Final = 3.0
 STEPS: Final = 26
 """Of a relay, from its start through the first batches."""
 DRAIN_S: Final = 180.0
+CUT: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
+)
 
 
 class Stage:
@@ -149,6 +153,18 @@ class Stage:
             await asyncio.sleep(2)
             await self.kill_relays()
 
+    async def cut_database(self, _round: int) -> None:
+        """Have the server end all connections, of writers too, in the midst of what they do."""
+        if self.postgres is not None:
+            await self.start_relay()
+            await asyncio.sleep(1.5)
+            for _ in range(5):
+                await asyncio.sleep(self.random.random() / 2)
+                async with self.engine.connect() as connection:
+                    await connection.execute(text(CUT))
+            await asyncio.sleep(1)
+            await self.kill_relays()
+
     async def kill_broker(self, _round: int) -> None:
         await self.start_relay()
         await asyncio.sleep(2 + self.random.random())
@@ -229,9 +245,12 @@ async def run(stage: Stage, arguments: argparse.Namespace) -> int:
         stage.two_at_once,
         stage.sleep_past_the_lease,
         stage.kill_database,
+        stage.cut_database,
         stage.kill_broker,
     ]
-    plan = [(stage.die_at_step, step) for step in range(STEPS)]
+    if arguments.fault is not None:
+        others = [getattr(stage, arguments.fault)]
+    plan = [(stage.die_at_step, step) for step in range(STEPS)] if arguments.fault in {None, "die_at_step"} else []
     plan += [(others[number % len(others)], number) for number in range(arguments.rounds)]
     stage.random.shuffle(plan)
     for fault, number in plan[: arguments.rounds]:
@@ -251,6 +270,7 @@ if __name__ == "__main__":
     parser.add_argument("--database", choices=["postgres", "sqlite"], default="postgres")
     parser.add_argument("--kafka", default="4.4.0")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--fault", help="only this one, by the name of its method, such as die_at_random")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shards", type=int, default=1)
     sys.exit(asyncio.run(main(parser.parse_args())))
