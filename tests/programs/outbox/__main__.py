@@ -36,6 +36,8 @@ LEASE_S: Final = 3.0
 STEPS: Final = 26
 """Of a relay, from its start through the first batches."""
 DRAIN_S: Final = 180.0
+EXPIRED_S: Final = 75.0
+"""Until brokers have forgotten a transactional id and the offsets of a group, with the settings below."""
 CUT: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
 )
@@ -53,6 +55,10 @@ class Stage:
         quick = {
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "num.partitions": str(PARTITIONS),
+            "transactional.id.expiration.ms": "30000",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+            "offsets.retention.minutes": "1",
+            "offsets.retention.check.interval.ms": "1000",
         }
         self.kafka = KafkaCluster(arguments.kafka, nodes=1, properties=quick)
         self.outbox = Outbox()
@@ -170,6 +176,17 @@ class Stage:
         await asyncio.sleep(2 + self.random.random())
         await self.kafka.kill(1)
         await self.kafka.restart(1)
+        await asyncio.sleep(3)
+        await self.kill_relays()
+
+    async def forget(self, _round: int) -> None:
+        """Let the transactional id and the position of a relay that has ended expire."""
+        process = await self.start_relay()
+        await asyncio.sleep(3)
+        process.send_signal(signal.SIGINT)
+        await process.wait()
+        await asyncio.sleep(EXPIRED_S)
+        await self.start_relay()
         await asyncio.sleep(3)
         await self.kill_relays()
 
