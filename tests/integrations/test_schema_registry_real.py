@@ -69,7 +69,8 @@ async def read_by_confluent(
 ) -> object:
     """Return what the deserializer of the schema's kind reads."""
     context = SerializationContext(topic, MessageField.VALUE)
-    async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+    settings = {"url": registry.url, "timeout": 20}  # without one it waits without end
+    async with AsyncSchemaRegistryClient(settings) as client:
         if message is not None:  # without the client: it asks for a format of which Apicurio returns invalid bytes
             of_messages = await AsyncProtobufDeserializer(message, {"use.deprecated.format": False})
             return await of_messages(record, context)
