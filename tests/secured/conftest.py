@@ -11,7 +11,7 @@ from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster, Kdc
 from tests.kafka_releases import releases_of_each_run
 from tests.secured.kerberos import LISTENERS, missing_kerberos
-from tests.secured.ways import SECURITY, SHORT_SESSIONS, VERSIONS, WAYS, Place
+from tests.secured.ways import PLACES, SECURITY, SHORT_SESSIONS, VERSIONS, WAYS, Place
 
 
 def running_secured(version: str, thread: ThreadPoolExecutor, security: ClusterSecurity) -> Iterator[KafkaCluster]:
@@ -59,13 +59,7 @@ def secured_kafka(request: pytest.FixtureRequest) -> KafkaCluster:
     return kafka
 
 
-@pytest.fixture(
-    params=[
-        *(("fake", version) for version in ("3.9.1", "4.4.0")),
-        *(pytest.param(("real", version), marks=pytest.mark.kafka) for version in ("3.9.1", "4.4.0")),
-    ],
-    ids=lambda kind: "-".join(kind) if isinstance(kind, tuple) else None,
-)
+@pytest.fixture(params=PLACES)
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """A secured cluster with sessions that never end, of each kind and version."""
     kind, version = request.param

@@ -24,7 +24,8 @@ from aioproducer import (
 from aioproducer.testing import Certificate, CertificateAuthority, ClusterSecurity, FakeCluster, unsecured_token
 from aioproducer.testing.kafka import KafkaCluster
 from tests.fakes.proxies import hostile_proxy, working_proxy
-from tests.secured.ways import SECURITY, Options, Place, deliver, producer_of
+from tests.kafka_releases import marks_of
+from tests.secured.ways import SECURITY, VERSIONS, Options, Place, deliver, places, producer_of
 
 Wrong: TypeAlias = Callable[[Place, Path], Options]
 HOUR = dt.timedelta(hours=1)
@@ -191,6 +192,7 @@ CASES: Mapping[str, Case] = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", places(nightly=["3.9.1"]), indirect=True)
 @pytest.mark.parametrize("name", CASES)
 async def test_wrong_set_up_is_the_error_of_start(place: Place, name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -213,7 +215,10 @@ BAD: dict[str, tuple[Callable[[], Certificate], str]] = {
     "for clients": (lambda: AUTHORITY.issue(usage=("client",)), "the cluster needs one with serverAuth"),
 }
 """What is wrong with a broker's certificate, how it is made, and what the error says."""
-KINDS = ["fake", *(pytest.param(version, marks=pytest.mark.kafka) for version in ("3.9.1", "4.4.0"))]
+KINDS = [
+    "fake",
+    *(pytest.param(version, marks=[pytest.mark.kafka, *marks_of(version, ["3.9.1"])]) for version in VERSIONS),
+]
 
 
 def cluster_of(kind: str, certificate: Certificate) -> Place:

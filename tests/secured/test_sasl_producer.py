@@ -23,6 +23,7 @@ from aioproducer.metrics import ProducerStatistics
 from aioproducer.security import Token
 from aioproducer.testing.kafka import KafkaCluster
 from aioproducer.testing.tokens import unsecured_token
+from tests.kafka_releases import releases_of_each_run
 from tests.secured.raw_client import RawClient, plain
 from tests.secured.ways import SECURITY, VERSIONS, Options, deliver, producer_of
 
@@ -306,6 +307,7 @@ async def tidies_up_slowly() -> str:
     return "never"
 
 
+@pytest.mark.parametrize("secured_kafka", releases_of_each_run("4.4.0", among=VERSIONS), indirect=True)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("password", [wrong, hangs, tidies_up_slowly])
 async def test_failed_start_leaves_no_task_and_no_thread(

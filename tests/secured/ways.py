@@ -1,20 +1,35 @@
 """Ways to connect to a secured test cluster, and the security that its tests share."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TypeAlias, cast
+
+import pytest
 
 from aioproducer import Producer
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.cluster_security import ClusterSecurity
 from aioproducer.testing.kafka import KafkaCluster
+from tests.kafka_releases import marks_of
 
 Place: TypeAlias = FakeCluster | KafkaCluster
 Options: TypeAlias = dict[str, object]
 
 VERSIONS = ("3.9.1", "4.4.0")
 """Of the real brokers."""
+
+
+def places(*, nightly: Collection[str] = ()) -> list[object]:
+    """Return the parameters of the fixture `place`; `nightly` are releases that are left to the nightly run."""
+    return [
+        pytest.param((kind, version), id=f"{kind}-{version}", marks=[*marks, *marks_of(version, nightly)])
+        for kind, marks in (("fake", []), ("real", [pytest.mark.kafka]))
+        for version in VERSIONS
+    ]
+
+
+PLACES = places()
 
 SECURITY = ClusterSecurity()
 SHORT_SESSIONS = ClusterSecurity(
