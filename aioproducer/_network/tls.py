@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from aioproducer._protocol.produce import Buffer
 
 READ_BYTES: Final = 16 * 1024  # the most plaintext of a record, and so of an `SSL_read`
-SEAL_BYTES: Final = 128 * 1024
-"""Plaintext that is encrypted in one call."""
+SEAL_BYTES: Final = 7 * READ_BYTES
+"""Plaintext that is encrypted in one call: as many full records as fit into one piece of ciphertext."""
 SEAL_BYTES_UNDER_CONTENTION: Final = 1024 * 1024
 """The same while another thread wants the GIL."""
 LATE_S: Final = 0.003  # an encryption that takes so long has waited for the GIL; Python's switch interval is 5 ms
 PIECE_BYTES: Final = 120 * 1024
 """Ciphertext handed over at a time: malloc maps each larger block separately, at a page fault per 4 KiB."""
 ALONE_BYTES: Final = 64 * 1024  # a piece of this size is encrypted without being copied into one with others
+FEW_BYTES: Final = 4 * 1024  # so few, such as a request's header, are no record and no write of their own
 RAW_BYTES: Final = 64 * 1024
 """Plaintext waits while the transport below holds more than this."""
 MOST_NAMES: Final = 10  # of a certificate, in a text
@@ -225,6 +226,10 @@ class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
         while self._waiting and size + len(self._waiting[0]) <= most:
             pieces.append(self._waiting.popleft())
             size += len(pieces[-1])
+        if size <= FEW_BYTES and self._waiting:
+            view = memoryview(self._waiting.popleft())
+            pieces.append(view[: most - size])
+            self._waiting.appendleft(view[most - size :])
         return b"".join(pieces)
 
     def _count(self, size: int) -> None:
