@@ -35,9 +35,15 @@ PARTITIONS: Final = 3
 LEASE_S: Final = 3.0
 STEPS: Final = 26
 """Of a relay, from its start through the first batches."""
-DRAIN_S: Final = 180.0
+DRAIN_S: Final = 600.0
 EXPIRED_S: Final = 75.0
-"""Until brokers have forgotten a transactional id and the offsets of a group, with the settings below."""
+"""Until brokers with these settings have forgotten a transactional id and the offsets of a group."""
+FORGETFUL: Final = {
+    "transactional.id.expiration.ms": "30000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "1000",
+}
 CUT: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
 )
@@ -55,11 +61,9 @@ class Stage:
         quick = {
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "num.partitions": str(PARTITIONS),
-            "transactional.id.expiration.ms": "30000",
-            "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
-            "offsets.retention.minutes": "1",
-            "offsets.retention.check.interval.ms": "1000",
         }
+        if arguments.fault == "forget":
+            quick |= FORGETFUL
         self.kafka = KafkaCluster(arguments.kafka, nodes=1, properties=quick)
         self.outbox = Outbox()
         self._most_shards: int = arguments.shards
@@ -131,7 +135,7 @@ class Stage:
 
     async def die_at_random(self, _round: int) -> None:
         await self.start_relay()
-        await asyncio.sleep(1.5 + self.random.random() * 2)
+        await asyncio.sleep(1.5 + self.random.random() * 3)
         await self.kill_relays()
 
     async def sleep_past_the_lease(self, _round: int) -> None:

@@ -39,7 +39,9 @@ def dies_at(step: int, owner: type, name: str) -> None:
 async def main(url: str, bootstrap: str, *, lease_s: float, shards: int) -> None:
     engine = create_async_engine(url)
     outbox = Outbox()
-    relay = outbox.relay(engine, bootstrap, lease_s=lease_s, shards=shards, batch_rows=50, transaction_timeout_ms=5_000)
+    relay = outbox.relay(
+        engine, bootstrap, lease_s=lease_s, shards=shards, batch_rows=200, transaction_timeout_ms=5_000
+    )
     async with relay:
         while True:
             await asyncio.sleep(1)
