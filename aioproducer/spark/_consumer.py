@@ -149,7 +149,7 @@ def _without_earlier(of_partition: Any, _place: object, batch: _BatchRecords) ->
 
 
 class _Fetched(OrderedDict[Any, Any]):
-    """What aiokafka has fetched and not given yet, by partition."""
+    """The records that aiokafka has fetched and not given yet, by partition."""
 
     def __setitem__(self, place: Any, fetched: Any) -> None:
         records: Any = getattr(fetched, "_partition_records", None)  # an error has none

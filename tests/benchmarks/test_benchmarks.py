@@ -48,7 +48,7 @@ def test_outbox_is_measured_on_the_embedded_cluster(tmp_path: Path) -> None:
 
     assert ended.returncode == 0, ended.stderr
     (found,) = json.loads(file.read_text("utf-8"))["scenarios"]
-    assert len(found["comparisons"]) == 7
+    assert len(found["comparisons"]) == 9
     assert all(each["value"] > 0 for each in found["comparisons"])
 
 

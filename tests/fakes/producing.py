@@ -59,9 +59,9 @@ def background_tasks() -> dict[str, asyncio.Task[object]]:
 
 
 async def left_behind(cluster: FakeCluster) -> tuple[int, dict[str, object]]:
-    """Connections and tasks, once the sockets had their turn."""
+    """Connections and tasks, once both had some turns."""
     for _ in range(20):
-        if not cluster.connections:
+        if not cluster.connections and not background_tasks():
             break
         await asyncio.sleep(0.005)
     return cluster.connections, {**background_tasks()}

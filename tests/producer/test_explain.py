@@ -270,7 +270,9 @@ def test_other_reasons_of_the_parts_alone() -> None:
     script = ScriptedSender(leaders=[-1, 1])
     script.core.send(partition=0)
     script.core.send(partition=1)
-    script.core.identity.producer_id = None
+    identity = script.core.identity
+    assert identity.producer_id is not None
+    identity.discard(identity.producer_id)
 
     assert reasons_of(script) == [WaitReason.NO_LEADER, WaitReason.PRODUCER_ID]
 

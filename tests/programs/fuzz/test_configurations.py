@@ -243,5 +243,5 @@ def test_any_configuration_is_refused_or_works(share: int) -> None:
 
     check()
     print("\n", dict(seen))
-    assert seen["works"] >= LOTS // 80
+    assert seen["works"] >= LOTS // 240  # a sixth of what is usual: they are drawn
     assert seen["refused"] >= LOTS // 80

@@ -187,7 +187,7 @@ INVARIANTS: Final = (
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
                         request.on_end(Answered(payload, now))
-                        if request.api_key == PRODUCE.key:
+                        if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:
                             self._context.repeated_closes.answered(self.label, request.size)
                     except KafkaError:
                         self._spoiled.append(request)
@@ -198,7 +198,7 @@ INVARIANTS: Final = (
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
                         request.on_end(Answered(payload, now))
-                        if request.api_key == PRODUCE.key:
+                        if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:
                             self._context.repeated_closes.answered(self.label, request.size)
                     except KafkaError:
                         raise

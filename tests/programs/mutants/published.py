@@ -11,8 +11,8 @@ PUBLISHED: Final = (
         Change(
             "_accumulator/partition.py",
             "Partition.put_on_wire",
-            "not batch.is_stamped",
-            "batch.attempts or not batch.is_stamped",
+            "batch.identity is NO_IDENTITY",
+            "batch.attempts or batch.identity is NO_IDENTITY",
         ),
         families=("D1", "D2"),
     ),
