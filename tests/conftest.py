@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import signal
+import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -95,7 +96,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def freeze_what_stays() -> None:
-    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # of the file that has ended; the next would fail with it
+        gc.collect()
     gc.freeze()
 
 
