@@ -4,7 +4,7 @@ The TLS of the event loops is not used: its `get_write_buffer_size` counts ciphe
 transport and nothing of what that one holds, so that nothing tells when a request has left; asyncio's makes and drops
 buffers of megabytes, and neither runs over a proxy's or a simulation's transport on both loops.
 
-Plaintext is encrypted while the transport below holds little, 128 KiB at a time: OpenSSL gives up the GIL in
+Plaintext is encrypted while the transport below holds little, 112 KiB at a time: OpenSSL gives up the GIL in
 each call, and with another busy thread gets it back after 5 ms, so few large calls are better than many small ones.
 What waits for that stays in the memory of its owner. Positions are in plaintext, as `write_stream.py` needs them:
 `get_write_buffer_size` is what waits here, plus all plaintext of TLS records that have not left the transport below as
@@ -40,7 +40,9 @@ LATE_S: Final = 0.003  # an encryption that takes so long has waited for the GIL
 PIECE_BYTES: Final = 120 * 1024
 """Ciphertext handed over at a time: malloc maps each larger block separately, at a page fault per 4 KiB."""
 ALONE_BYTES: Final = 64 * 1024  # a piece of this size is encrypted without being copied into one with others
-FEW_BYTES: Final = 4 * 1024  # so few, such as a request's header, are no record and no write of their own
+FEW_BYTES: Final = (
+    4 * 1024
+)  # a chunk this small, such as a request's header, takes the beginning of the next piece along
 RAW_BYTES: Final = 64 * 1024
 """Plaintext waits while the transport below holds more than this."""
 MOST_NAMES: Final = 10  # of a certificate, in a text

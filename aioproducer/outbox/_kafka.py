@@ -96,7 +96,7 @@ class ProducerLog:
         """Take the transactional id: from now on no older relay commits."""
         await self.close()
         self._group = f"{self._prefix}{identity}"
-        config = self._config.replace(linger_ms=0)  # the rows of a batch are there at once
+        config = self._config.replace(linger_ms=0)  # rows are handed over in one go: nothing more is waited for
         if self._is_exact:
             config = config.replace(transactional_id=self._group)
         self.producer = producer = Producer(config)

@@ -243,7 +243,7 @@ class Outbox:
             batch_bytes: likewise, of keys, values and headers; a larger row is alone.
             lease_s: how long the others wait after the last sign of the one that works.
             id_prefix: of the transactional id and the consumer group, for access rules; an id of the database follows.
-            **options: of the producer.
+            **options: of the producer; `linger_ms` has no effect, since the rows of a batch are handed over in one go.
 
         Raises:
             TypeError: the engine is not asynchronous.

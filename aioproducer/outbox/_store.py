@@ -108,6 +108,8 @@ class SqlStore:
         )
         # To make a statement takes longer than to execute it, so those of nearly all batches, one run of ids, are made
         # once.
+        # InnoDB locks the row behind a range too, which may be of a transaction that is open for long.
+        self._locks_ranges = engine.dialect.name in {"mysql", "mariadb"}
         self._in_run = tables.rows.c.id.between(bindparam("first"), bindparam("last"))
         self._waiting = self._select_waiting([])
         self._waiting_beside_run = self._select_waiting([self._in_run])
@@ -272,7 +274,7 @@ class SqlStore:
 
     async def _remove(self, connection: AsyncConnection, batches: Sequence[Batch]) -> None:
         """Delete the rows of batches, or move them to the table of sent rows."""
-        if not self._keeps and (run := _only_run(batches)) is not None:
+        if not self._keeps and not self._locks_ranges and (run := _only_run(batches)) is not None:
             await connection.execute(self._delete_run, run)
             return
         rows, sent = self._tables.rows, self._tables.sent

@@ -204,20 +204,26 @@ class ShardWorker:
         self._refreshed_at = monotonic()
         pause_s = POLL_S[0]
         while True:
-            if await session.send_waiting():
+            if has_sent := await session.send_waiting():
                 pause_s = POLL_S[0]
             self.attempts.succeeded()
             if monotonic() - self._refreshed_at > REFRESH_S:
                 await session.refresh()
                 self._refreshed_at = monotonic()
-            pause_s = await self._until_rows(waker, pause_s)
+            pause_s = await self._until_rows(waker, pause_s, trusts=has_sent and self._shards == 1)
 
-    async def _until_rows(self, waker: Waker, pause_s: float) -> float:
-        """Wait until there are rows; returns the next pause."""
+    async def _until_rows(self, waker: Waker, pause_s: float, *, trusts: bool) -> float:
+        """Wait until there are rows; returns the next pause.
+
+        A claim writes, and a wake-up may be of another shard's rows, or of a table of this name in another schema.
+
+        Args:
+            trusts: that a wake-up means rows: the last one did.
+        """
         while True:
             is_woken = await waker.wait(pause_s)
             pause_s = POLL_S[0] if is_woken else min(pause_s * 2, POLL_S[1])
-            if is_woken and self._shards == 1:  # else the rows may be another shard's, and a claim writes
+            if is_woken and trusts:
                 return pause_s
             if monotonic() - self._refreshed_at > REFRESH_S or await self._store.first_rows():
                 return pause_s

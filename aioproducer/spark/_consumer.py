@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Protocol
+from weakref import proxy
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
 from aioproducer.errors import KafkaError
@@ -79,8 +80,8 @@ async def _started(options: SourceOptions, group_id: str | None) -> AIOKafkaCons
 
 
 # aiokafka makes a `ConsumerRecord` of each record, one by one, which takes three times as long as to decode it. It has
-# no public way to the batches that it has decoded; where another version of it has no such attributes either, its
-# records are taken as they come.
+# no public way to the batches that it has decoded; if another version lacks these attributes, its records are taken one
+# by one.
 
 
 def records_of(given: Sequence[Any]) -> list[ReadRecord]:
@@ -95,7 +96,15 @@ def records_of(given: Sequence[Any]) -> list[ReadRecord]:
 
 
 class _BatchRecords:
-    """The records of one batch, as one record whose offset is that of the last."""
+    """The records of one batch, as one record whose offset is that of the last.
+
+    It has the parts of a record that an agent of OpenTelemetry reads of what a consumer gives.
+    """
+
+    topic = ""
+    partition = -1
+    key = value = None
+    headers: Sequence[tuple[str, bytes]] = ()
 
     def __init__(self, records: list[ReadRecord]) -> None:
         self.records = records
@@ -140,8 +149,9 @@ class _WholeBatches:
         return _WholeBatch(self._batches.next_batch())
 
 
-def _without_earlier(of_partition: Any, _place: object, batch: _BatchRecords) -> _BatchRecords:
+def _without_earlier(of_partition: Any, place: TopicPartition, batch: _BatchRecords) -> _BatchRecords:
     """Leave out the records before the offset that was asked for, which the first batch may have."""
+    batch.topic, batch.partition = place
     first: int = of_partition.next_fetch_offset
     if batch.records[0].offset < first:
         batch.records = [record for record in batch.records if record.offset >= first]
@@ -155,5 +165,6 @@ class _Fetched(OrderedDict[Any, Any]):
         records: Any = getattr(fetched, "_partition_records", None)  # an error has none
         if hasattr(records, "_records") and hasattr(records, "_consumer_record"):
             records._records = _WholeBatches(records._records)  # noqa: SLF001  # as above
-            records._consumer_record = partial(_without_earlier, records)  # noqa: SLF001  # as above
+            # A cycle would keep what was fetched until the next collection of garbage.
+            records._consumer_record = partial(_without_earlier, proxy(records))  # noqa: SLF001  # as above
         super().__setitem__(place, fetched)

@@ -152,7 +152,7 @@ class RangeReader:
         deadline = asyncio.get_running_loop().time() + patience_s
         while True:
             try:
-                found = await consumer.getmany(place, timeout_ms=200, max_records=ROWS_PER_BATCH)
+                found = await consumer.getmany(place, timeout_ms=200)  # what one fetch has brought
             except OffsetOutOfRangeError:
                 earliest = (await consumer.beginning_offsets([place]))[place]
                 self.note_loss(f"offset {position} of {place.topic}-{place.partition} is gone; it begins at {earliest}")

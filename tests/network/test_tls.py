@@ -118,6 +118,20 @@ async def test_small_pieces_become_few_records() -> None:
     assert len(made.raw.held) == 10_000 + 22
 
 
+async def test_header_is_encrypted_with_the_beginning_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "perf_counter", lambda: 0.0)
+    made, records = scene(), bytearray(b"r" * 300_000)
+    pieces: list[int] = []
+    write = made.raw.write
+    monkeypatch.setattr(made.raw, "write", lambda data: (pieces.append(len(data)), write(data))[1])
+    made.transport.writelines([b"h" * 100, memoryview(records)])
+    while made.raw.held:
+        made.peer.feed(made.raw.take())
+    records.extend(b"r")  # no view of it is held
+    assert made.peer.received == b"h" * 100 + b"r" * 300_000
+    assert [size > tls.SEAL_BYTES for size in pieces] == [True, True, False]
+
+
 @pytest.mark.parametrize("late", [False, True])
 async def test_more_is_encrypted_at_once_without_the_gil(monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
     clock = iter(range(1000))

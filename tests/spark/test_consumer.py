@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from opentelemetry.instrumentation.aiokafka import AIOKafkaInstrumentor
 
 from aioproducer import Producer
 from aioproducer.spark._consumer import ReadRecord, consumer_of, records_of
@@ -100,5 +101,18 @@ async def test_records_of_another_aiokafka_are_taken_as_they_come(monkeypatch: p
     monkeypatch.setattr("aioproducer.spark._consumer._Fetched.__setitem__", OrderedDict.__setitem__)
     async with filled() as cluster, consumer_of(options(cluster, "read_committed")) as consumer:
         found = await read(consumer, 0, records_of)
+
+    assert len(found) == 5 * 21 + 6
+
+
+async def test_agent_of_opentelemetry_reads_what_is_given() -> None:
+    """It looks at the parts of each record that `getmany` returns."""
+    instrumentor = AIOKafkaInstrumentor()
+    instrumentor.instrument()
+    try:
+        async with filled() as cluster, consumer_of(options(cluster, "read_committed")) as consumer:
+            found = await read(consumer, 0, records_of)
+    finally:
+        instrumentor.uninstrument()
 
     assert len(found) == 5 * 21 + 6
