@@ -16,7 +16,7 @@ from aioproducer.spark._reader import _read_ahead
 class Record:
     offset: int
     timestamp: int = 0
-    timestamp_type: int = 0
+    timestamp_type: int | None = 0
     key: bytes | None = None
     value: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
