@@ -134,6 +134,7 @@ async def test_enqueue_without_room_in_time(one_broker: FakeCluster) -> None:
     assert len(values(one_broker, "orders")) == accepted
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "max_block_ms, named", [(60_000, "delivery_timeout_ms=400"), (400, "max_block_ms=400"), (300, "max_block_ms=300")]
 )

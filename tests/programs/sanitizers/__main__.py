@@ -45,7 +45,7 @@ def main() -> int:
         build.make()
         build.probe()
         plugins = ("-p", "no:cacheprovider", "-p", "no:faulthandler")
-        pytest = ("-m", "pytest", "-q", "--capture=sys", *plugins, "-m", "not slow")
+        pytest = ("-m", "pytest", "-q", "--capture=sys", *plugins, "-m", "not slow and not timing")
         codes = [
             build.run(*pytest, *TESTS, *JOURNEYS),
             build.run("-m", "tests.programs.fuzz", "--minutes", str(arguments.minutes)),
