@@ -24,7 +24,7 @@ MOST_TYPES = 28
 AWAITED = "_native/delivery.pyx"
 """`await delivery` is no call: what starts while the test's own frame runs is started by this file."""
 
-TRACES = 20  # the shortest counts: timers of earlier records may fire in one
+TRACES = 60  # the shortest counts: timers of earlier records may fire in one
 LINGER_IS_OVER_S = 0.03  # by then the timers of the record before have fired
 TOOL = 4  # a number of `sys.monitoring` that neither debuggers, profilers nor coverage use
 
