@@ -88,7 +88,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Spare it also what a file of tests has left: among a million objects, each search takes a second."""
+    """Spare collections of garbage what a file of tests has left: to search a million objects takes a second."""
     returned = yield
     if nextitem is None or nextitem.path != item.path:
         freeze_what_stays()
