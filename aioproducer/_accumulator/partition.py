@@ -107,7 +107,7 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         "attempts_before",
         "called_at",
         "compression",
-        "connection",
+        "connection_number",
         "detached",
         "first_deadline",
         "generation",
@@ -167,13 +167,13 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         self.identity: BatchIdentity = NO_IDENTITY
         self.attempts = 0
         self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
-        # CONCURRENT_TRANSACTIONS only means that markers are not written yet; counted as attempts, `retries=2` would
-        # abort a transaction in which nothing is wrong.
-        self.put_off = 0  # attempts that did not count against `retries` (not the batch's fault)
+        # Attempts that do not count against `retries`, since nothing is wrong with the batch: it was refused because an
+        # earlier one was, or before the markers of the last transaction were written (CONCURRENT_TRANSACTIONS).
+        self.put_off = 0
         self.maybe_written = False
         self.not_before = 0.0
         self.sent_at = 0.0  # monotonic seconds of the last attempt
-        self.connection = 0
+        self.connection_number = 0
         self.node: Node | None = None
         self.is_ready = False
         self.is_sealed = False
@@ -348,13 +348,14 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
 
     # Choosing
 
-    def next_to_send(self, connection: int, now: float) -> Batch | None:
-        """Return the batch to send now on `connection`; None if it waits: the partition is offered again then."""
+    def next_to_send(self, connection_number: int, now: float) -> Batch | None:
+        """Return the batch to send now on this connection; None if it waits: the partition is offered again then."""
         batch = self.first_sendable()
         if batch is None or batch.not_before > now:
             return None
         if self.on_wire and (
-            len(self.on_wire) >= self.window(connection, now) or self.on_wire[-1].connection != connection
+            len(self.on_wire) >= self.window(connection_number, now)
+            or self.on_wire[-1].connection_number != connection_number
         ):
             return None
         return batch
@@ -372,9 +373,9 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
             return self.open_batch
         return None
 
-    def window(self, connection: int, now: float) -> int:
+    def window(self, connection_number: int, now: float) -> int:
         """Return how many batches may be on the wire on a connection."""
-        if self.parts or not self.identity.is_confirmed(connection, now):
+        if self.parts or not self.identity.is_confirmed(connection_number, now):
             return 1
         return self.max_in_flight
 
@@ -388,7 +389,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
         self.queued.append(batch)
         return batch
 
-    def put_on_wire(self, batch: Batch, connection: int) -> None:
+    def put_on_wire(self, batch: Batch, connection_number: int) -> None:
         """Move a queued batch to the wire, giving it a sequence if it has none."""
         if self.queued[0] is batch:
             self.queued.popleft()
@@ -398,7 +399,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
             batch.identity = self.identity.stamp(batch.count)
         batch.move_to(BatchState.ON_WIRE)
         batch.attempts += 1
-        batch.connection = connection
+        batch.connection_number = connection_number
         self.on_wire.append(batch)
 
     def put_back(self, batch: Batch) -> None:

@@ -67,7 +67,7 @@ class ProducerIdentity:
         return self._last_epoch if self._last_epoch <= LAST_EPOCH else None
 
     def of_partition(self) -> PartitionIdentity:
-        return IdempotentPartitionIdentity(self)
+        return OwnPartitionIdentity(self)
 
     def __repr__(self) -> str:
         return f"<ProducerIdentity producer_id={self.producer_id} last_epoch={self._last_epoch}>"
@@ -160,7 +160,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         self.last_acked_order = max(self.last_acked_order, batch.order)
         producer_id = NO_PRODUCER_ID if self.producer_id is None else self.producer_id
         if batch.identity.producer_id == producer_id and batch.identity.epoch == self.epoch:
-            self._confirmed_on = batch.connection
+            self._confirmed_on = batch.connection_number
             self._confirmed_at = now
         if base_offset >= 0:
             time = batch.max_timestamp if log_append_time < 0 else log_append_time
@@ -173,7 +173,7 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         a copy with the time of the batch that they have; a batch that they append with -1, or, where the log keeps
         its own times, with the current time.
         """
-        return self._confirmed_on == batch.connection and (base_offset, log_append_time) in self._recent
+        return self._confirmed_on == batch.connection_number and (base_offset, log_append_time) in self._recent
 
     def require_confirmation(self) -> None:
         """Send one batch at a time again, after an error response, a lost connection or a change of leader.
@@ -183,9 +183,9 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         self._confirmed_on = 0
         self._recent = ()
 
-    def is_confirmed(self, connection: int, now: float) -> bool:
+    def is_confirmed(self, connection_number: int, now: float) -> bool:
         """Whether several batches may be on the wire on this connection."""
-        return self._confirmed_on == connection != 0 and now - self._confirmed_at < QUIET_TOO_LONG_S
+        return self._confirmed_on == connection_number != 0 and now - self._confirmed_at < QUIET_TOO_LONG_S
 
     def forget_log(self) -> None:
         """Note that the partition's log is a new one: its topic was deleted and made again."""
@@ -200,8 +200,11 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         )
 
 
-class IdempotentPartitionIdentity(PartitionIdentity):
-    """Identity of a partition without a transactional id; the partition chooses its epochs itself."""
+class OwnPartitionIdentity(PartitionIdentity):
+    """Identity of a partition without a transactional id: it chooses its epochs itself, or has none of them at all.
+
+    It has none with `enable_idempotence=False`.
+    """
 
     __slots__ = ("_producer",)
 

@@ -184,11 +184,11 @@ class RecordAccumulator:
 
     # Draining
 
-    def drain(self, node: Node, connection: int, now: float, *, at_most: int) -> list[Batch]:
+    def drain(self, node: Node, connection_number: int, now: float, *, at_most: int) -> list[Batch]:
         """Take the batches of one request to a node: at most one per partition, at least one if any may go.
 
         Args:
-            connection: the one to use, so that order across reconnects holds.
+            connection_number: of the one to use, so that order across reconnects holds.
             at_most: partitions that are looked at.
         """
         if node.wait is not None:
@@ -200,14 +200,14 @@ class RecordAccumulator:
             partition = self.ready.take_first(node)
             # A partition with nothing to send now is not put back, or the sender would spin. The end of its wait offers
             # it again: backoff timer, response, compressor. A new reason to wait must do the same.
-            batch = partition.next_to_send(connection, now)
+            batch = partition.next_to_send(connection_number, now)
             if batch is None or not self._try_seal(partition, batch):
                 continue
             size += batch.wire_size
             if drained and size > self._settings.max_request_size:
                 self.ready.offer_first(partition)
                 break
-            partition.put_on_wire(batch, connection)
+            partition.put_on_wire(batch, connection_number)
             batch.node, batch.sent_at = node, now
             drained.append(batch)
             again.append(partition)

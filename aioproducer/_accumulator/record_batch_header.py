@@ -68,7 +68,7 @@ class StampedBatch(Protocol):
     order: int
     identity: BatchIdentity
     max_timestamp: int
-    connection: int
+    connection_number: int
     attempts: int
     sent_at: float
 

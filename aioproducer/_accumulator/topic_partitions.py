@@ -271,13 +271,12 @@ class TopicPartitions:
     # Choosing
 
     def choose(self, topic: Topic, now: float) -> int:
-        """Choose a partition for the next keyless records: of two at random the one with the shorter queue.
+        """Choose a partition for the next keyless records: at random, or of two the one with the shorter queue.
 
-        Kafka weighs all partitions by queue length (KIP-794); two at random have nearly the same effect at a constant
-        cost.
+        The second with `partitioner_adaptive_partitioning_enable`. Kafka weighs all partitions by queue length
+        (KIP-794); "the power of two choices" has nearly the same effect at the cost of two look-ups.
         """
         topic.chosen_at = now
-        # "The power of two choices": nearly as good as the shortest of all queues, at the cost of two look-ups.
         eligible = self._eligible(topic)
         first, second = (self._random_partition(topic, eligible) for _ in range(2))
         if self._is_adaptive and topic.backlog(second) < topic.backlog(first):

@@ -64,8 +64,8 @@ TRANSITIONS: Final[Mapping[ConnectionState, frozenset[ConnectionState]]] = {
 }
 
 
-class IdleConnectionError(BrokerConnectionError):
-    """Closed by this side as unused; not a failure of the broker."""
+class ClosedHereError(BrokerConnectionError):
+    """Closed by this side without a failure of the broker: unused, its TLS keys worn, or no longer needed."""
 
 
 class UnansweredError(BrokerConnectionError):
@@ -142,6 +142,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def can_send(self) -> bool:
         if self._is_paused or self._retires_with is not None or self._state is not ConnectionState.READY:
             return False
+        # As `in_flight`, whose call would cost each request a frame.
         in_flight = self._conversation.in_flight + self._stream.unwritten
         return in_flight < self._max_in_flight and not self._transport.is_closing()
 
@@ -164,7 +165,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def retire_worn(self) -> None:
         """Retire because TLS has encrypted as much as one key may."""
-        self.retire(IdleConnectionError("its TLS keys have encrypted as much as they may"))
+        self.retire(ClosedHereError("its TLS keys have encrypted as much as they may"))
 
     def pause_until(self, when: float) -> None:
         """Count no silence before then: the broker reads nothing during the pause (KIP-219)."""
@@ -441,7 +442,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             self._watch(now + self._look_again_s)
         elif settings.connections_max_idle_ms >= 0:
             text = f"unused for connections_max_idle_ms={settings.connections_max_idle_ms}"
-            self._close_at(self._last_used + settings.connections_max_idle_ms / 1000, now, IdleConnectionError(text))
+            self._close_at(self._last_used + settings.connections_max_idle_ms / 1000, now, ClosedHereError(text))
 
     def _close_at(self, deadline: float, now: float, error: KafkaError, *, look_at: float = math.inf) -> None:
         if now < deadline:

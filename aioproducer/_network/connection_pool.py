@@ -20,7 +20,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.connection import ClosedHereError
 from aioproducer._network.node_connection import NodeConnection
 from aioproducer.errors import BrokerConnectionError, KafkaError
 
@@ -143,7 +143,7 @@ class ConnectionPool:
         for node_connection in (*self.nodes.values(), *self._leaving):
             with contextlib.suppress(RuntimeError):  # the loop is closed: its tasks cannot be cancelled
                 node_connection.retire()
-            node_connection.disconnect(IdleConnectionError("the producer cannot continue"))
+            node_connection.disconnect(ClosedHereError("the producer cannot continue"))
 
     def _is_kept(self, node_connection: NodeConnection, named: Node | None) -> bool:
         """Whether metadata leaves a node where it is; `named` is what metadata says of it."""

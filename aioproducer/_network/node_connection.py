@@ -34,7 +34,7 @@ from aioproducer._network.addresses import (
     place_text,
     text_of,
 )
-from aioproducer._network.connection import BrokerConnection, IdleConnectionError, with_label
+from aioproducer._network.connection import BrokerConnection, ClosedHereError, with_label
 from aioproducer._network.proxy import ProxyAuthenticationError, connect_through
 from aioproducer._network.refusals import MOST_A_MINUTE, is_for_good, is_refusal
 from aioproducer._network.sasl_connection import SaslConnection
@@ -225,7 +225,7 @@ class NodeConnection:  # noqa: PLR0904  # all that is known of a node, and done 
         """Make no further attempt, and close when no request is in flight."""
         self._cancel_attempt()
         if self.connection is not None:
-            self.connection.retire(IdleConnectionError("no longer needed"))
+            self.connection.retire(ClosedHereError("no longer needed"))
 
     def disconnect(self, error: KafkaError) -> None:
         if self.connection is not None:
@@ -352,7 +352,7 @@ class NodeConnection:  # noqa: PLR0904  # all that is known of a node, and done 
             self._failures_in_a_row = 0
             self._context.refusals.answered(connection.label)
             self._context.refusals.end(self.place)
-        if self._is_closed or isinstance(error, IdleConnectionError):
+        if self._is_closed or isinstance(error, ClosedHereError):
             self._context.log.debug("connection_closed", node_id=self.node.id, reason=str(error))
         else:
             self._note_failure(error)

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._network.connection import (
     BrokerConnection,
+    ClosedHereError,
     ConnectionState,
-    IdleConnectionError,
     OnClosed,
     how_closed,
     whole_request,
@@ -356,7 +356,7 @@ class SaslConnection(BrokerConnection):
         self._sasl.failed(error)
         if isinstance(error, PrincipalChangedError):
             self._context.log.info("principal_changed", broker=self.label)
-            error = IdleConnectionError(str(error))
+            error = ClosedHereError(str(error))
         elif self._is_session_open:
             self._context.counters.reauthentication_failures += 1
         else:

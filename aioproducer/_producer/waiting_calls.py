@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._network.network_client import NetworkClient
     from aioproducer._network.requests import OpenRequest
-    from aioproducer._sender.completion import FlushWaiters
+    from aioproducer._sender.flush_waiters import FlushWaiters
     from aioproducer._transactions.runner import TransactionRunner
 
 _READY: Final = CallWhy(WaitReason.READY)

@@ -29,8 +29,9 @@ from aioproducer._producer.component_settings import (
 from aioproducer._producer.connection_security import connection_security
 from aioproducer._producer.metadata_waits import MetadataWaits
 from aioproducer._producer.record_hooks import RecordHooks
-from aioproducer._sender.completion import Completion, FlushWaiters
+from aioproducer._sender.completion import Completion
 from aioproducer._sender.compressor import BatchCompressor
+from aioproducer._sender.flush_waiters import FlushWaiters
 from aioproducer._sender.producer_id import ProducerIdFetcher
 from aioproducer._sender.sender import Sender, SendPath
 from aioproducer._sender.settlement import Settlement

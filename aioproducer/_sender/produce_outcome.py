@@ -25,6 +25,9 @@ FEW_RETRIES: Final = 3
 
 NO_OFFSET: Final = -1
 
+_OF_ANOTHER_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+"""As a topic that was deleted and made again answers; `_network/cluster_updates.py` says what these allow."""
+
 
 class Policy(NamedTuple):
     """The options of the producer that count."""
@@ -62,6 +65,7 @@ class Retry(NamedTuple):
 
     maybe_written: bool  # this attempt may have been appended
     refresh_metadata: bool = False
+    suspects_topic: bool = False  # what is known of the topic may be of another one of its name
     is_soon: bool = False  # the broker will be ready in a moment
     is_consequence: bool = False  # it was refused because an earlier batch was: it waits for that batch alone
     changes_epoch: bool = False  # the partition must take a new epoch first
@@ -116,6 +120,7 @@ def decide(  # noqa: PLR0911  # one return for each kind of response
         return Retry(
             maybe_written=ambiguous,
             refresh_metadata=row.refresh_metadata,
+            suspects_topic=row in _OF_ANOTHER_TOPIC,
             is_soon=row is ErrorCode.CONCURRENT_TRANSACTIONS,
         )
     # Without idempotence no identity is lost: each record is refused for itself.

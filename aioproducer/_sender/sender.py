@@ -1,8 +1,8 @@
 """Sends ready batches in Produce requests, and applies the responses.
 
-The sender is one task. Each turn (`run_once`) does Kafka's steps: fire timers, grant returned memory, end overdue
-batches, ask for missing leaders or a producer id, and send every ready node its requests. Then the task sleeps until it
-is woken or the next deadline comes; it awaits nothing else.
+The sender is one task. Each turn (`run_once`) does Kafka's steps: fire timers, end overdue batches, grant returned
+memory (theirs too), ask for missing leaders or a producer id, and send every ready node its requests. Then the task
+sleeps until it is woken or the next deadline comes; it awaits nothing else.
 
 Responses arrive between turns: `decide` (`_sender/produce_outcome.py`) interprets one, `Settlement` applies it.
 
@@ -218,7 +218,7 @@ class Sender:
             for topic in request.topic_ids:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
         except UnsupportedVersionError as error:
-            self._not_sent(request, error)
+            self._unprocessed(request, error)
 
     def _measure(self, request: ProduceRequest, now: float) -> None:
         measures = self._measures
@@ -230,8 +230,8 @@ class Sender:
             )
         measures.records_per_request.record(request.records)
 
-    def _not_sent(self, request: ProduceRequest, error: KafkaError) -> None:
-        """Queue the batches again, or fail them if no attempt can succeed: no transport got the request."""
+    def _unprocessed(self, request: ProduceRequest, error: KafkaError) -> None:
+        """Queue the batches again, or fail them if no attempt can succeed: no broker has processed the request."""
         now = self._loop.time()
         for batch in request.batches:
             batch.last_error = error
@@ -260,7 +260,7 @@ class Sender:
             response = decode_produce_response(request.version, end.payload)
             step = partial(self._apply, request, response, end.now)
         elif isinstance(end, Lost):
-            step = partial(self._not_sent if end.is_unprocessed else self._lost, request, end.error)
+            step = partial(self._unprocessed if end.is_unprocessed else self._lost, request, end.error)
         else:
             step = partial(self._written, request)
         self._ends.append((request, step))

@@ -152,7 +152,7 @@ class Settlement:
             case Refuse():
                 self._refuse(batch, outcome, now)
             case Fail():
-                self._fail_answered(batch, outcome, now)
+                self._fail_decided(batch, outcome, now)
             case _:
                 assert_never(outcome)
 
@@ -167,7 +167,7 @@ class Settlement:
         if outcome.changes_epoch:
             batch.partition.identity.begin_change()
         if outcome.refresh_metadata:
-            self._metadata.request_update("produce_refused", topic=topic)
+            self._metadata.request_update("produce_failed", topic=topic if outcome.suspects_topic else None)
         is_soon = outcome.is_soon and batch.attempts <= SOON_AT_MOST
         backoff = self._soon if is_soon else self._backoff
         # The pause of soon retries grows with each of them; the ordinary pause grows with real failures only.
@@ -178,7 +178,7 @@ class Settlement:
         self._accumulator.put_back(batch, not_before=now + pause_s, is_healthy=is_soon or outcome.is_consequence)
 
     def take_back(self, batch: Batch, now: float) -> None:
-        """Queue a drained batch again that no transport got; this counts as no attempt."""
+        """Queue a drained batch again that no broker has processed; this counts as no attempt."""
         batch.partition.on_wire.remove(batch)
         self._accumulator.put_back(batch, not_before=now + self._backoff.delay_s(max(batch.attempts - 1, 0)))
         self._resume(batch.partition, now)
@@ -220,27 +220,28 @@ class Settlement:
         for part in parts:
             batch.partition.insert(part)
 
-    def _fail_answered(self, batch: Batch, outcome: Fail, now: float) -> None:
+    def _fail_decided(self, batch: Batch, failure: Fail, now: float) -> None:
+        """Fail a batch that no other attempt can help: refused, lost, or not understood by the broker."""
         topic_partition = batch.partition.topic_partition
-        text = f"{topic_partition.topic}-{topic_partition.partition}: {outcome.reason}"
-        row = ErrorCode.of(outcome.code)
+        text = f"{topic_partition.topic}-{topic_partition.partition}: {failure.reason}"
+        row = ErrorCode.of(failure.code)
         if row is not None and row.split:
             text = f"{text}; the batch has {_size_of(batch)} and {batch.count} record{'s' * (batch.count != 1)}"
         error: KafkaError = BrokerError.of(
-            outcome.code, text, retriable=row is not None and row.retriable, outcome=outcome.outcome
+            failure.code, text, retriable=row is not None and row.retriable, outcome=failure.outcome
         )
         if isinstance(error, MessageTooLargeError):
             error.size_bytes, error.option = batch.wire_size, "max.message.bytes"
         if isinstance(error, InvalidRecordError):
-            error.record_index = outcome.record_index
-        if isinstance(batch.last_error, BrokerConnectionError) and outcome.code == ErrorCode.NETWORK_EXCEPTION:
-            error = BrokerConnectionError(f"{text} ({batch.last_error})", outcome=outcome.outcome)
+            error.record_index = failure.record_index
+        if isinstance(batch.last_error, BrokerConnectionError) and failure.code == ErrorCode.NETWORK_EXCEPTION:
+            error = BrokerConnectionError(f"{text} ({batch.last_error})", outcome=failure.outcome)
         if isinstance(batch.last_error, UnsupportedVersionError):
-            error = UnsupportedVersionError(text, outcome=outcome.outcome)
-        if outcome.loses_producer_id:
+            error = UnsupportedVersionError(text, outcome=failure.outcome)
+        if failure.loses_producer_id:
             self._identity.discard(batch.identity.producer_id)
         self._fail(batch, error, now)
-        if outcome.is_fatal:
+        if failure.is_fatal:
             self._on_fatal(error)
 
     def _fail(self, batch: Batch, error: KafkaError, now: float) -> None:

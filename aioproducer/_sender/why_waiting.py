@@ -90,7 +90,7 @@ class WaitReasons:
         elif not partition.identity.is_send_allowed:
             why = _TRANSACTION
         # A window above 1 has as many batches as its node has requests: then it is the node that is waited for.
-        elif partition.on_wire and partition.window(partition.on_wire[-1].connection, self._now) == 1:
+        elif partition.on_wire and partition.window(partition.on_wire[-1].connection_number, self._now) == 1:
             why = _HELD_FOR_ORDER
         return why if batch.last_error is None else why._replace(detail=_last_attempt(batch))
 

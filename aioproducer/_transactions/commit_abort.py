@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.waiting import WaitQueues
     from aioproducer._native.append import RecordAppender
-    from aioproducer._sender.completion import Completion, FlushWaiters
+    from aioproducer._sender.completion import Completion
+    from aioproducer._sender.flush_waiters import FlushWaiters
     from aioproducer._sender.settlement import Settlement
     from aioproducer._transactions.manager import TransactionManager
 
@@ -106,7 +107,7 @@ class TransactionCompleter:
             self._flushing.add_done_callback(self._go_on)
 
     def _go_on(self, flushing: asyncio.Future[None]) -> None:
-        """Send EndTxn after the last record has ended; records that failed have been reported by now."""
+        """Go on with the commit or prepare after the last record has ended; those that failed have been reported."""
         if flushing is not self._flushing:
             return  # of an earlier commit, which was aborted as its last record ended
         self._flushing = None
@@ -189,7 +190,7 @@ class TransactionCompleter:
         self.stop_flushing()
         reason = self._manager.error or cause
         self._manager.abort()
-        self._end_commit()
+        self._end_replaced()
         result = self._result = TransactionResult(self._manager.number, is_commit=False, began_at=self._loop.time())
         self._records.close()
         self._records.give_up(_left_behind("was aborted", reason))
@@ -198,8 +199,8 @@ class TransactionCompleter:
         self._wake()
         return result
 
-    def _end_commit(self) -> None:
-        """Wake the callers of a commit or `send_offsets` that an abort has replaced."""
+    def _end_replaced(self) -> None:
+        """Wake the callers of a commit, a prepare or `send_offsets` that an abort has replaced."""
         if self._result is not None and not self._result.is_done:
             what = "prepare" if self._result.is_prepare else "commit"
             text = f"the transaction was aborted while its {what} waited for records"

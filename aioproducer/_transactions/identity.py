@@ -133,8 +133,8 @@ class TransactionalPartitionIdentity(PartitionIdentity):
             self._has_lost_log = self._has_lost_log or base_offset <= offset
             self._reached = batch.order, base_offset
 
-    def is_confirmed(self, connection: int, now: float) -> bool:
-        return self._is_fresh or super().is_confirmed(connection, now)
+    def is_confirmed(self, connection_number: int, now: float) -> bool:
+        return self._is_fresh or super().is_confirmed(connection_number, now)
 
     def require_confirmation(self) -> None:
         self._is_fresh = False

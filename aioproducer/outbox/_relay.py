@@ -17,10 +17,11 @@ from aioproducer.metrics import Health, Metric, MetricKind
 from aioproducer.outbox._attempts import Attempts, words_of
 from aioproducer.outbox._errors import OutboxError, RelayFencedError, ShardsChangedError
 from aioproducer.outbox._wake import wake_all
-from aioproducer.outbox._worker import ShardWorker, ended_tasks
+from aioproducer.outbox._worker import Counts, ShardWorker, ended_tasks, total_of
 
 if TYPE_CHECKING:
     from aioproducer.outbox._leases import Leases
+    from aioproducer.outbox._protocol import State
     from aioproducer.outbox._upkeep import Upkeep
 
 LISTEN_AGAIN_S: Final = 1.0
@@ -89,6 +90,7 @@ class Relay:
         self._keep_s = keep_s
         self._has_worked = asyncio.Event()
         self._workers = [self._make_worker(shard, shards, self._has_worked.set) for shard in range(shards)]
+        self._done_before = Counts()  # by workers on shards of another number
         self._events = event_log(self.label)
         self._attempts = Attempts(self._events)
         self._stored_shards = shards
@@ -142,12 +144,13 @@ class Relay:
         """Return a snapshot of counters and gauges."""
         rows, age = self._waiting if self._waiting is not None else (None, None)
         working = len(self._working())
+        done = total_of([self._done_before, *(worker.counts for worker in self._workers)])
         return RelayStatistics(
             is_working=working > 0,
             shards_working=working,
-            rows_sent=sum(worker.rows_sent for worker in self._workers),
-            batches_sent=sum(worker.batches_sent for worker in self._workers),
-            rows_parked=sum(worker.rows_parked for worker in self._workers),
+            rows_sent=done.rows_sent,
+            batches_sent=done.batches_sent,
+            rows_parked=done.rows_parked,
             retries=self._attempts.retries + sum(worker.attempts.retries for worker in self._workers),
             rows_waiting=rows,
             oldest_age_s=age,
@@ -245,12 +248,17 @@ class Relay:
                 await self._leases.create(self._shards)
                 continue
             self._stored_shards = stored
-            finished = [
-                await self._make_worker(shard, stored, self._has_worked.set).finish() for shard in range(stored)
-            ]
+            finished = [await self._finish(shard, stored) for shard in range(stored)]
             if await self._leases.resize(finished, self._shards):
                 self._events.info("outbox_divided", shards=self._shards, before=stored)
         self._stored_shards = self._shards
+
+    async def _finish(self, shard: int, shards: int) -> State:
+        worker = self._make_worker(shard, shards, self._has_worked.set)
+        try:
+            return await worker.finish()
+        finally:
+            self._done_before = total_of([self._done_before, worker.counts])
 
     async def _work(self) -> None:
         """Run the workers until one finds another number of shards."""

@@ -106,10 +106,10 @@ class SqlStore:
             *(tables.rows.c[name] for name in RECORD_COLUMNS[:-1]),
             func.coalesce(tables.rows.c.timestamp, ms_of(tables.rows.c.created_at)).label("timestamp"),
         )
-        # To make a statement takes longer than to execute it, so those of nearly all batches, one run of ids, are made
-        # once.
         # InnoDB locks the row behind a range too, which may be of a transaction that is open for long.
         self._locks_ranges = engine.dialect.name in {"mysql", "mariadb"}
+        # To make a statement takes longer than to execute it, so those of nearly all batches, one run of ids, are made
+        # once.
         self._in_run = tables.rows.c.id.between(bindparam("first"), bindparam("last"))
         self._waiting = self._select_waiting([])
         self._waiting_beside_run = self._select_waiting([self._in_run])

@@ -37,6 +37,14 @@ class Choices(NamedTuple):
     lease_s: float
 
 
+class Counts(NamedTuple):
+    """What workers have done."""
+
+    rows_sent: int = 0
+    batches_sent: int = 0
+    rows_parked: int = 0
+
+
 class Sides(NamedTuple):
     """The database and Kafka, as one shard uses them."""
 
@@ -74,15 +82,15 @@ class ShardWorker:
         self._events = event_log(f"outbox {outbox}" if shards == 1 else f"outbox {outbox} shard {shard}")
         self.attempts: Attempts = Attempts(self._events)
         self.is_working: bool = False
-        self.rows_sent: int = 0
-        self.batches_sent: int = 0
+        self._rows_sent = 0
+        self._batches_sent = 0
         self._left = asyncio.Event()
         self._refreshed_at = 0.0
 
     @property
-    def rows_parked(self) -> int:
-        """Rows that this has parked."""
-        return self._store.rows_parked
+    def counts(self) -> Counts:
+        """What this has done."""
+        return Counts(self._rows_sent, self._batches_sent, self._store.rows_parked)
 
     def why_not_sent(self) -> str:
         """Return the last error, or why the producer cannot send while it waits for brokers; empty without either."""
@@ -235,9 +243,14 @@ class ShardWorker:
             await self._leases.renew(state, self.why_not_sent() or None)
 
     def _note_sent(self, rows: int) -> None:
-        self.rows_sent += rows
-        self.batches_sent += 1
+        self._rows_sent += rows
+        self._batches_sent += 1
         self.attempts.succeeded()
+
+
+def total_of(counts: Iterable[Counts]) -> Counts:
+    """Return what several workers have done together."""
+    return Counts(*map(sum, zip(*counts, strict=True)))
 
 
 async def ended_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:

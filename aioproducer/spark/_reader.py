@@ -65,6 +65,11 @@ _KINDS: Final = (pa.binary(), pa.binary(), pa.int64(), pa.timestamp("ms", tz="UT
 _HEADERS_FIELD: Final = ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
+_AGED: Final = "retention took them before the query read them, or the topic was deleted and created again"
+_OTHER_TOPIC: Final = "the topic was deleted, or created again, or its leader has lost records"
+"""Causes of a loss, as far as offsets show it."""
+
+
 class RangeReader:
     """Part that both readers have in common, in tasks and on the driver."""
 
@@ -104,14 +109,15 @@ class RangeReader:
         """Return what the partition has of a range."""
         place, named = (wanted.topic, wanted.partition), f"{wanted.topic}-{wanted.partition}"
         if place not in bounds.latest:
-            self.note_loss(f"partition {named} is gone")
+            self.note_loss(f"partition {named} is gone", _OTHER_TOPIC)
             return wanted._replace(end=wanted.start)
         first, last = bounds.earliest[place], bounds.latest[place]
         if first > wanted.start:
-            self.note_loss(f"offsets {wanted.start} to {min(first, wanted.end)} of {named} are deleted")
+            self.note_loss(f"offsets {wanted.start} to {min(first, wanted.end)} of {named} are deleted", _AGED)
         if last < wanted.end:
             self.note_loss(
-                f"offsets {max(last, wanted.start)} to {wanted.end} of {named} are not there; it ends at {last}"
+                f"offsets {max(last, wanted.start)} to {wanted.end} of {named} are not there; it ends at {last}",
+                _OTHER_TOPIC,
             )
         return wanted._replace(start=max(wanted.start, first), end=min(wanted.end, last))
 
@@ -155,7 +161,8 @@ class RangeReader:
                 found = await consumer.getmany(place, timeout_ms=200)  # what one fetch has brought
             except OffsetOutOfRangeError:
                 earliest = (await consumer.beginning_offsets([place]))[place]
-                self.note_loss(f"offset {position} of {place.topic}-{place.partition} is gone; it begins at {earliest}")
+                gone = f"offset {position} of {place.topic}-{place.partition} is gone; it begins at {earliest}"
+                self.note_loss(gone, _AGED)
                 consumer.seek(place, earliest)
                 continue
             reached = await consumer.position(place)
@@ -168,13 +175,13 @@ class RangeReader:
                     "not answer"
                 )
 
-    def note_loss(self, what: str) -> None:
-        """Log that records are gone.
+    def note_loss(self, what: str, cause: str) -> None:
+        """Log that records are gone, and what may have caused it.
 
         Raises:
             KafkaError: unless failOnDataLoss=false.
         """
-        text = f"{what}: written later than the query read, or the topic was deleted and created again"
+        text = f"{what}: {cause}"
         if self._options.fails_on_data_loss:
             raise KafkaError(f"{text}. To go on without them: failOnDataLoss=false")
         log.warning("%s; the query goes on without them", text)
@@ -295,7 +302,8 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         start = self.offsets_of("starting", choice, found)
         for (topic, number), offset in start.items():
             if offset > (end := found.bounds.latest[topic, number]):
-                self.note_loss(f"{choice.option('starting')}: {topic}-{number} ends at offset {end}, before {offset}")
+                behind = f"{choice.option('starting')}: {topic}-{number} ends at offset {end}, before {offset}"
+                self.note_loss(behind, _OTHER_TOPIC)
         self._last_end = start
         return to_json(start)
 
@@ -322,12 +330,12 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         for (topic, number), offset in begun.items():
             end = bounds.latest.get((topic, number))
             if end is None:
-                self.note_loss(f"partition {topic}-{number} is gone, and was read to offset {offset}")
+                self.note_loss(f"partition {topic}-{number} is gone, and was read to offset {offset}", _OTHER_TOPIC)
             elif end < offset:
-                self.note_loss(f"{topic}-{number} ends at offset {end}, and was read to {offset}")
+                self.note_loss(f"{topic}-{number} ends at offset {end}, and was read to {offset}", _OTHER_TOPIC)
         for (topic, number), offset in bounds.earliest.items():
             if offset and (topic, number) not in begun:
-                self.note_loss(f"{topic}-{number}, a new partition, begins at offset {offset}")
+                self.note_loss(f"{topic}-{number}, a new partition, begins at offset {offset}", _AGED)
 
     def _waits_for_more(self, begun: Offsets, latest: Offsets) -> bool:
         """Return whether the batch waits for `minOffsetsPerTrigger`, as long as `maxTriggerDelay` lets it."""

@@ -13,7 +13,7 @@ from aioproducer._accumulator.partition import (
     BatchState,
     Partition,
 )
-from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
+from aioproducer._accumulator.producer_identity import OwnPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
@@ -371,7 +371,7 @@ def test_log_has_batches_in_order_for_any_answers(actions: list[str]) -> None:
         broker.step(action)
 
         assert broker.log == sorted(broker.log)
-        assert len({batch.connection for batch in broker.queue.on_wire}) <= 1
+        assert len({batch.connection_number for batch in broker.queue.on_wire}) <= 1
 
 
 def test_part_under_compression_waits_for_an_epoch_change() -> None:
@@ -409,7 +409,7 @@ SHORTEST_WAY = {
 
 def batch_in(state: BatchState) -> Batch:
     place = TopicPartition("t", 0)
-    partition = Partition(place, IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
+    partition = Partition(place, OwnPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
     result = BatchResult(None, place)  # type: ignore[arg-type]  # it is never awaited
     batch = Batch(partition, result, Chunk(1024), options=OPTIONS, order=0, called_at=0.0)
     for step in SHORTEST_WAY[state]:

@@ -9,7 +9,7 @@ from aioproducer._accumulator.producer_identity import (
     LAST_EPOCH,
     QUIET_TOO_LONG_S,
     REMEMBERED,
-    IdempotentPartitionIdentity,
+    OwnPartitionIdentity,
     PartitionIdentity,
     ProducerIdentity,
 )
@@ -42,16 +42,16 @@ def change(partition: PartitionIdentity) -> None:
     partition.finish_change()
 
 
-def confirmed() -> IdempotentPartitionIdentity:
+def confirmed() -> OwnPartitionIdentity:
     """A partition one batch of which was acknowledged, on connection 1."""
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     partition.acknowledge(batch_of(partition.stamp(1)), 0, NOW)
     return partition
 
 
 @pytest.mark.parametrize("producer_id", [0, 7, 2**63 - 1], ids=["the first ever given", "usual", "the last"])
 def test_first_batch_takes_the_id_and_sequences_count_records(producer_id: int) -> None:
-    partition = IdempotentPartitionIdentity(producer_of(producer_id))
+    partition = OwnPartitionIdentity(producer_of(producer_id))
 
     assert partition.stamp(3) == BatchIdentity(producer_id, 0, 0)
     assert partition.stamp(2) == BatchIdentity(producer_id, 0, 3)
@@ -74,11 +74,11 @@ def test_all_partitions_are_offered_once_there_is_an_id() -> None:
 
 
 def test_partition_begins_with_the_epoch_that_the_broker_gave() -> None:
-    assert IdempotentPartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
+    assert OwnPartitionIdentity(producer_of(epoch=4)).stamp(1) == BatchIdentity(7, 4, 0)
 
 
 def test_sequences_wrap_to_zero() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     partition.stamp(MAX_SEQUENCE)
 
     assert partition.stamp(3) == BatchIdentity(7, 0, MAX_SEQUENCE)
@@ -87,7 +87,7 @@ def test_sequences_wrap_to_zero() -> None:
 
 def test_nothing_is_stamped_before_an_id_is_known() -> None:
     producer = producer_of(None)
-    partition = IdempotentPartitionIdentity(producer)
+    partition = OwnPartitionIdentity(producer)
     assert (producer.is_missing, partition.can_stamp) == (True, False)
 
     producer.assign(0, 0)
@@ -97,7 +97,7 @@ def test_nothing_is_stamped_before_an_id_is_known() -> None:
 
 def test_without_idempotence_nothing_is_stamped_or_waits() -> None:
     producer = ProducerIdentity(is_enabled=False)
-    partition = IdempotentPartitionIdentity(producer)
+    partition = OwnPartitionIdentity(producer)
     partition.begin_change()
 
     assert (producer.is_missing, partition.can_stamp, partition.is_changing) == (False, True, False)
@@ -109,7 +109,7 @@ def test_without_idempotence_nothing_is_stamped_or_waits() -> None:
 
 @pytest.mark.parametrize("producer_id", [7, 0])
 def test_connection_is_confirmed_by_an_acknowledged_batch(producer_id: int) -> None:
-    partition = IdempotentPartitionIdentity(producer_of(producer_id))
+    partition = OwnPartitionIdentity(producer_of(producer_id))
     batch = batch_of(partition.stamp(1), connection=3)
     assert not partition.is_confirmed(3, NOW)
 
@@ -120,7 +120,7 @@ def test_connection_is_confirmed_by_an_acknowledged_batch(producer_id: int) -> N
 
 
 def test_no_connection_is_never_confirmed() -> None:
-    assert not IdempotentPartitionIdentity(producer_of()).is_confirmed(0, NOW)
+    assert not OwnPartitionIdentity(producer_of()).is_confirmed(0, NOW)
 
 
 def test_doubt_ends_the_confirmation() -> None:
@@ -141,7 +141,7 @@ def test_confirmation_ends_after_hours_of_silence() -> None:
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_acknowledgement_under_an_old_epoch_confirms_nothing(*, is_late: bool) -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     old = batch_of(partition.stamp(1))
     steps = [partition.finish_change, lambda: partition.acknowledge(old, 0, NOW)]
     partition.begin_change()
@@ -154,7 +154,7 @@ def test_acknowledgement_under_an_old_epoch_confirms_nothing(*, is_late: bool) -
 
 def test_highest_acknowledged_order_never_falls() -> None:
     """A late response to an earlier batch does not lower it."""
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     for order in (5, 3):
         partition.acknowledge(batch_of(partition.stamp(1), order=order), order, NOW)
 
@@ -164,14 +164,14 @@ def test_highest_acknowledged_order_never_falls() -> None:
 # Repeated offsets
 
 
-def has_seen(partition: IdempotentPartitionIdentity, offset: int, batch: Batch) -> bool:
+def has_seen(partition: OwnPartitionIdentity, offset: int, batch: Batch) -> bool:
     """Whether a batch was answered this offset before, and the time that a copy of it would be answered with."""
     return partition.has_seen(offset, batch, log_append_time=batch.max_timestamp)
 
 
 def test_offset_given_before_is_a_repetition() -> None:
     """The broker took the batch for a duplicate, on the connection that gave the offset."""
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
 
@@ -182,7 +182,7 @@ def test_offset_given_before_is_a_repetition() -> None:
 
 def test_offset_with_another_time_is_no_repetition() -> None:
     """A log that begins again reuses offsets: the answer to a duplicate has no time of what was there."""
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW)
 
@@ -191,7 +191,7 @@ def test_offset_with_another_time_is_no_repetition() -> None:
 
 def test_duplicate_has_the_log_append_time() -> None:
     """The time is the one of the first response, neither the current time nor that of the records."""
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     first = batch_of(partition.stamp(1))
     partition.acknowledge(first, 10, NOW, log_append_time=5000)
 
@@ -200,7 +200,7 @@ def test_duplicate_has_the_log_append_time() -> None:
 
 
 def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     for offset in range(REMEMBERED + 2):
         partition.acknowledge(batch, offset, NOW)
@@ -209,7 +209,7 @@ def test_only_offsets_that_a_broker_remembers_are_repetitions() -> None:
 
 
 def test_unknown_offset_is_never_a_repetition() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
 
     partition.acknowledge(batch, -1, NOW)
@@ -219,7 +219,7 @@ def test_unknown_offset_is_never_a_repetition() -> None:
 
 def test_offset_that_another_log_gave_is_no_repetition() -> None:
     """A leader elected with a shorter log reuses offsets: a first attempt must not be taken for a duplicate."""
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     for offset in (0, 1):
         partition.acknowledge(batch_of(partition.stamp(1)), offset, NOW)
     partition.require_confirmation()
@@ -232,7 +232,7 @@ def test_offset_that_another_log_gave_is_no_repetition() -> None:
 
 
 def test_changing_partition_stamps_nothing_before_its_epoch() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     partition.stamp(3)
     partition.begin_change()
     could_stamp = partition.can_stamp
@@ -245,7 +245,7 @@ def test_changing_partition_stamps_nothing_before_its_epoch() -> None:
 
 def test_trouble_of_one_partition_does_not_touch_another() -> None:
     producer = producer_of()
-    troubled, calm = IdempotentPartitionIdentity(producer), IdempotentPartitionIdentity(producer)
+    troubled, calm = OwnPartitionIdentity(producer), OwnPartitionIdentity(producer)
     troubled.stamp(1)
     calm.stamp(2)
 
@@ -256,7 +256,7 @@ def test_trouble_of_one_partition_does_not_touch_another() -> None:
 
 def test_new_epochs_are_above_every_one_used() -> None:
     producer = producer_of()
-    partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
+    partitions = [OwnPartitionIdentity(producer) for _ in range(3)]
     for partition in partitions:
         partition.stamp(1)
         change(partition)
@@ -265,7 +265,7 @@ def test_new_epochs_are_above_every_one_used() -> None:
 
 
 def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     batch = batch_of(partition.stamp(1))
     partition.acknowledge(batch, 10, NOW)
     change(partition)
@@ -279,7 +279,7 @@ def test_changing_offsets_of_the_old_epoch_are_forgotten() -> None:
 def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     """32767 is the highest epoch."""
     producer = producer_of(epoch=LAST_EPOCH - 1)
-    partition = IdempotentPartitionIdentity(producer)
+    partition = OwnPartitionIdentity(producer)
     partition.stamp(1)
     for _ in range(2):
         change(partition)
@@ -292,7 +292,7 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
 
 def test_untroubled_partition_keeps_an_abandoned_producer_id() -> None:
     producer = producer_of()
-    partition = IdempotentPartitionIdentity(producer)
+    partition = OwnPartitionIdentity(producer)
     partition.stamp(1)
     producer.discard(7)
     assert partition.stamp(1) == BatchIdentity(7, 0, 1)
@@ -315,7 +315,7 @@ def test_new_producer_id_is_not_given_up_for_an_old_ones_trouble() -> None:
 
 def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
     """The topic was deleted and created again; an unused partition has nothing to change."""
-    used, unused = IdempotentPartitionIdentity(producer_of()), IdempotentPartitionIdentity(producer_of())
+    used, unused = OwnPartitionIdentity(producer_of()), OwnPartitionIdentity(producer_of())
     used.stamp(1)
 
     for partition in (used, unused):
@@ -327,7 +327,7 @@ def test_partition_whose_log_is_another_one_begins_a_new_epoch() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5) | st.none()), max_size=40))
 def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) -> None:
     producer = producer_of(epoch=LAST_EPOCH - 3)
-    partitions = [IdempotentPartitionIdentity(producer) for _ in range(3)]
+    partitions = [OwnPartitionIdentity(producer) for _ in range(3)]
     given_out: set[tuple[int, int, int, int]] = set()
     for number, records in steps:
         partition = partitions[number]
@@ -345,7 +345,7 @@ def test_no_sequence_is_ever_given_twice(steps: list[tuple[int, int | None]]) ->
 @pytest.mark.parametrize("verb", ["abandon", "leave_gap"])
 def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None:
     """Without a transactional id `is_send_allowed` is always true."""
-    partition = IdempotentPartitionIdentity(producer_of())
+    partition = OwnPartitionIdentity(producer_of())
     assert partition.is_send_allowed
     batch = batch_of(partition.stamp(1))
 

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from aioproducer._accumulator.partition import Batch, Node, Partition
-from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity, ProducerIdentity
+from aioproducer._accumulator.producer_identity import OwnPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_accumulator import ReadyNodes
 from aioproducer._timing.wakeup import Wakeup
 from aioproducer.records import TopicPartition
@@ -15,7 +15,7 @@ NO_WAKEUP = cast("Wakeup", EventNotes())
 
 
 def partition(number: int, leader: Node | None) -> Partition:
-    identity = IdempotentPartitionIdentity(ProducerIdentity(is_enabled=True))
+    identity = OwnPartitionIdentity(ProducerIdentity(is_enabled=True))
     partition = Partition(TopicPartition("t", number), identity, max_in_flight=5)
     partition.leader = leader
     return partition

@@ -102,7 +102,12 @@ def test_drained_batch_knows_where_it_went() -> None:
 
     [batch] = core.drain(node_id=1, connection=9)
 
-    assert (batch.node, batch.connection, batch.state, batch.attempts) == (core.node(1), 9, BatchState.ON_WIRE, 1)
+    assert (batch.node, batch.connection_number, batch.state, batch.attempts) == (
+        core.node(1),
+        9,
+        BatchState.ON_WIRE,
+        1,
+    )
 
 
 def test_open_batch_is_closed_when_it_is_drained() -> None:

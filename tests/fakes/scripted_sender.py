@@ -130,14 +130,16 @@ class ScriptedMetadata:
         self.cluster = cluster
         self.last_error: KafkaError | None = None
         self.added: list[str] = []
+        self.suspected: list[str] = []
         self.reasons: list[str] = []
         self.hints: dict[TopicPartition, PartitionView] = {}
 
     def add_topic(self, topic: str, now: float) -> None:  # noqa: ARG002
         self.added.append(topic)
 
-    def request_update(self, reason: str, *, topic: str | None = None) -> None:  # noqa: ARG002
+    def request_update(self, reason: str, *, topic: str | None = None) -> None:
         self.reasons.append(reason)
+        self.suspected += [] if topic is None else [topic]
 
     def apply_leader_hints(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer import ClusterAuthorizationError, KafkaError, Outcome, Producer
-from aioproducer._accumulator.producer_identity import IdempotentPartitionIdentity
+from aioproducer._accumulator.producer_identity import OwnPartitionIdentity
 from aioproducer._accumulator.record_batch_header import BatchIdentity
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.producing import producing
@@ -151,8 +151,8 @@ async def test_first_batch_to_a_leader_travels_alone() -> None:
 
 
 def first_sequence_again(
-    stamp: Callable[[IdempotentPartitionIdentity, int], BatchIdentity],
-) -> Callable[[IdempotentPartitionIdentity, int], BatchIdentity]:
+    stamp: Callable[[OwnPartitionIdentity, int], BatchIdentity],
+) -> Callable[[OwnPartitionIdentity, int], BatchIdentity]:
     return lambda partition, count: stamp(partition, count)._replace(base_sequence=0)
 
 
@@ -162,7 +162,7 @@ async def test_answer_with_an_old_offset_is_not_success() -> None:
     async with producing(linger_ms=0) as (cluster, producer):
         await producer.send("orders", b"0")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(IdempotentPartitionIdentity, "stamp", first_sequence_again(IdempotentPartitionIdentity.stamp))
+            patch.setattr(OwnPartitionIdentity, "stamp", first_sequence_again(OwnPartitionIdentity.stamp))
             with pytest.raises(KafkaError, match="used twice") as raised:
                 await producer.send("orders", b"1")
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from aioproducer._network.cluster_updates import merge
-from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.connection import ClosedHereError
 from aioproducer._network.context import ClusterFeatures, NetworkSettings
 from aioproducer._network.network_client import RawResponse
 from aioproducer._protocol.api_versions import FinalizedFeatures
@@ -485,7 +485,7 @@ async def test_answer_names_the_node_behind_a_bootstrap_connection() -> None:
 async def test_only_node_is_connected_again_after_an_idle_close() -> None:
     """An idle connection was closed; nothing else would wake the waiter."""
     network = await connected_client(lambda: ScriptedBroker(lambda broker, heard: broker.answer(heard, b"")))
-    network.client.nodes[1].disconnect(IdleConnectionError("unused"))  # not noticed yet
+    network.client.nodes[1].disconnect(ClosedHereError("unused"))  # not noticed yet
     async with asyncio.timeout(100):
         answer = await network.client.request(
             INIT_PRODUCER_ID, encode_init_producer_id_request, who_answered, node_id=1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.connection import ClosedHereError
 from aioproducer._network.context import NetworkSettings
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._network.sasl_client import Password
@@ -252,7 +252,7 @@ async def test_changed_principal_replaces_the_connection(*, serves_what_follows:
     requests.send()
     await secured.connection.closed
 
-    assert isinstance(secured.connection.error, IdleConnectionError)
+    assert isinstance(secured.connection.error, ClosedHereError)
     assert not requests.lost()[0].is_unprocessed  # real brokers may have served it
     assert secured.context.counters.reauthentication_failures == 0
     assert "principal_changed" in names_of_events(secured)

@@ -190,6 +190,24 @@ async def test_number_stays_while_a_batch_is_claimed(engine: AsyncEngine, outbox
     assert not await leases.resize([state], 2)
 
 
+async def test_rows_of_shards_of_before_are_counted(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    """A relay that divides the outbox first sends what one of another number has claimed."""
+    leases = Leases(engine, TABLES, owner="before", lease_s=10)
+    await leases.create(1)
+    state = await taken(leases, 0, 1)
+    await write(engine, outbox, *records(0, 5))
+    store = SqlStore(engine, TABLES, lease_s=10, limits=Limits(3, 1000))
+    await store.open()
+    await store.claim(state, [])
+    await store.close()
+    await leases.release(state, None)
+
+    async with relaying(outbox, engine, kafka, shards=2) as relay:
+        await until_empty(engine)
+
+        assert relay.statistics().rows_sent == 5
+
+
 async def test_relay_of_another_number_claims_nothing(engine: AsyncEngine, outbox: Outbox, leases: Leases) -> None:
     """Nor does one whose shard was given up, and made again since with the same epoch."""
     await leases.create(2)

@@ -49,6 +49,7 @@ ALL_FACTS = [
 # The table of the error codes' reference, once more and by hand: (may be written, retriable, refreshes metadata).
 NOT_WRITTEN_RETRIED = {2, 14, 15, 16, 19, 51}
 NOT_WRITTEN_FAILED = {17, 21, 29, 31, 42, 43, 48, 49, 53, 76, 90, 120}
+SUSPECTING = {3, 6}
 REFRESHED = {3, 6, 100, 103, 5, 8, 9, 13, 56, 74, 75}
 AMBIGUOUS_CODES = {7, 20, 5, 8, 9, 13, 56, 74, 75}
 FATAL = {31, 53, 90}
@@ -191,7 +192,12 @@ def test_error_with_an_offset_may_be_written_under_acks_all(facts: BatchFacts) -
 def test_passing_error_is_tried_again(code: int) -> None:
     """With fresh metadata where that may help."""
     is_ambiguous = code in AMBIGUOUS_CODES
-    expected = Retry(maybe_written=is_ambiguous, refresh_metadata=code in REFRESHED, is_soon=code == 51)
+    expected = Retry(
+        maybe_written=is_ambiguous,
+        refresh_metadata=code in REFRESHED,
+        suspects_topic=code in SUSPECTING,
+        is_soon=code == 51,
+    )
 
     assert decide(answer(code), FIRST, IDEMPOTENT) == expected
 
@@ -247,7 +253,9 @@ def test_batch_in_a_version_that_is_refused_is_sent_again() -> None:
 
 def test_not_leader_with_an_offset_is_certain_under_acks_1() -> None:
     """There the leader answers before anyone copies."""
-    assert decide(answer(6, base_offset=3), FIRST, LEADER_ONLY) == Retry(maybe_written=False, refresh_metadata=True)
+    decided = decide(answer(6, base_offset=3), FIRST, LEADER_ONLY)
+
+    assert decided == Retry(maybe_written=False, refresh_metadata=True, suspects_topic=True)
 
 
 @pytest.mark.parametrize("code", [10, 18])

@@ -248,7 +248,7 @@ PUBLISHED: Final = (
         "flush_wakes_once",
         "of several who flush, one is told",
         Change(
-            "_sender/completion.py",
+            "_sender/flush_waiters.py",
             "FlushWaiters._generation_finished",
             """
                     if not finished.done():

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._network.connection import IdleConnectionError
+from aioproducer._network.connection import ClosedHereError
 from aioproducer._network.requests import Lost, OutgoingRequest
 from aioproducer.errors import AuthenticationError, PrincipalChangedError, TlsVerificationError
 from aioproducer.testing import ApiKey
@@ -213,7 +213,7 @@ class SessionChecker:
         if talk.was_cut and error is None:
             self._impatient.add(transport.node.number)
         is_given_up = any(text in str(error) for text in ("was closed", "was not finished in time"))  # not needed
-        is_expected = isinstance(error, IdleConnectionError) or transport.lost_race or is_given_up
+        is_expected = isinstance(error, ClosedHereError) or transport.lost_race or is_given_up
         if not self._plan.enabled and not is_expected:
             self._violated("CALM", f"connection {transport.number} is lost where nothing goes wrong: {error}")
         is_refusal = isinstance(error, AuthenticationError) and not isinstance(error, PrincipalChangedError)

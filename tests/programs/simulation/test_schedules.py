@@ -261,7 +261,7 @@ def test_each_schedule_is_tried_once() -> None:
 TOLD_WHO_GAVE_UP = Mutant(
     "flush_tells_who_gave_up",
     "an answer in the same turn of the loop in which a flush gives up ends the producer",
-    Change("_sender/completion.py", "", "not finished.done()", "finished.cancelled() or not finished.done()"),
+    Change("_sender/flush_waiters.py", "", "not finished.done()", "finished.cancelled() or not finished.done()"),
 )
 
 
@@ -280,8 +280,8 @@ def simulated(tree: Tree, *arguments: str) -> "subprocess.CompletedProcess[str]"
 
 def test_race_fits_the_code(tmp_path: Path) -> None:
     (tmp_path / "_sender").mkdir()
-    (tmp_path / "_sender/completion.py").write_text(
-        (Path(__file__).parents[3] / "aioproducer" / "_sender/completion.py").read_text("utf-8"), "utf-8"
+    (tmp_path / "_sender/flush_waiters.py").write_text(
+        (Path(__file__).parents[3] / "aioproducer" / "_sender/flush_waiters.py").read_text("utf-8"), "utf-8"
     )
 
     TOLD_WHO_GAVE_UP.apply(tmp_path)
