@@ -1,6 +1,6 @@
 """Relays of an outbox are killed, stopped and run beside each other, on a real database and real Kafka.
 
-usage: nox -s outbox -- [--database postgres|sqlite] [--kafka 4.4.0] [--rounds 40] [--seed 1] [--shards 3]
+usage: nox -s outbox -- [--database postgres|mariadb|sqlite] [--kafka 4.4.0] [--rounds 40] [--seed 1] [--shards 3]
     [--fault die_at_random]
 
 With --shards, each relay divides the rows into another number of shards, of up to so many.
@@ -27,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from aioproducer.outbox import Outbox
 from aioproducer.testing.kafka import KafkaCluster
+from tests.outbox.mariadb import MariaDb
 from tests.outbox.postgres import Postgres
 
 TOPIC: Final = "outbox"
@@ -44,6 +45,8 @@ FORGETFUL: Final = {
     "offsets.retention.minutes": "1",
     "offsets.retention.check.interval.ms": "1000",
 }
+SERVERS: Final = {"postgres": (Postgres, "asyncpg"), "mariadb": (MariaDb, "asyncmy")}
+"""Each with the driver that is used."""
 CUT: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
 )
@@ -54,10 +57,13 @@ class Stage:
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.random = Random(arguments.seed)
-        self.postgres = Postgres() if arguments.database == "postgres" else None
-        url = f"sqlite+aiosqlite:///{folder / 'outbox.db'}" if self.postgres is None else self.postgres.url("asyncpg")
-        self.url = url
-        self.engine: AsyncEngine = create_async_engine(url)
+        self.server: Postgres | MariaDb | None = None
+        self.url = f"sqlite+aiosqlite:///{folder / 'outbox.db'}"
+        if arguments.database in SERVERS:
+            make, driver = SERVERS[arguments.database]
+            self.server = make()
+            self.url = self.server.url(driver)
+        self.engine: AsyncEngine = create_async_engine(self.url)
         quick = {
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "num.partitions": str(PARTITIONS),
@@ -96,7 +102,7 @@ class Stage:
         async with self.engine.connect() as connection:
             for value in values:
                 await self.outbox.enqueue(connection, TOPIC, value, key=b"%d" % key)
-            if self.postgres is not None:  # the one writer of SQLite would hold up all others
+            if self.server is not None:  # the one writer of SQLite would hold up all others
                 await asyncio.sleep(pause_s)
             if is_undone:
                 await connection.rollback()
@@ -155,17 +161,17 @@ class Stage:
         await self.kill_relays()
 
     async def kill_database(self, _round: int) -> None:
-        if self.postgres is not None:
+        if self.server is not None:
             await self.start_relay()
             await asyncio.sleep(2 + self.random.random())
-            await asyncio.to_thread(self.postgres.kill)
-            await asyncio.to_thread(self.postgres.start)
+            await asyncio.to_thread(self.server.kill)
+            await asyncio.to_thread(self.server.start)
             await asyncio.sleep(2)
             await self.kill_relays()
 
     async def cut_database(self, _round: int) -> None:
-        """Have the server end all connections, of writers too, in the midst of what they do."""
-        if self.postgres is not None:
+        """Have PostgreSQL end all connections, of writers too, in the midst of what they do."""
+        if isinstance(self.server, Postgres):
             await self.start_relay()
             await asyncio.sleep(1.5)
             for _ in range(5):
@@ -229,8 +235,8 @@ class Stage:
         await self.kill_relays()
         await self.engine.dispose()
         await self.kafka.stop()
-        if self.postgres is not None:
-            self.postgres.stop()
+        if self.server is not None:
+            self.server.stop()
 
 
 def verdict(stage: Stage, found: list[tuple[bytes, bytes]]) -> dict[str, int]:
@@ -288,7 +294,7 @@ async def run(stage: Stage, arguments: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--database", choices=["postgres", "sqlite"], default="postgres")
+    parser.add_argument("--database", choices=["postgres", "mariadb", "sqlite"], default="postgres")
     parser.add_argument("--kafka", default="4.4.0")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--fault", help="only this one, by the name of its method, such as die_at_random")
