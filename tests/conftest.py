@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import logging
 import signal
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -100,6 +101,14 @@ def freeze_what_stays() -> None:
         warnings.simplefilter("ignore", ResourceWarning)  # of the file that has ended; the next would fail with it
         gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def root_logger_stays() -> Iterator[None]:
+    """A handler that a file of tests leaves at the root logger would take part in all later ones."""
+    before = [*logging.root.handlers]
+    yield
+    assert logging.root.handlers == before
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

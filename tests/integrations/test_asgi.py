@@ -43,7 +43,7 @@ def application(framework: str, *producers: Producer, wait: bool = True) -> App:
         return Starlette(lifespan=lifespan(*producers, wait=wait), routes=[Route("/", send)])
     if framework == "fastapi":
         return FastAPI(lifespan=lifespan(*producers, wait=wait), routes=[Route("/", send)])
-    return Litestar([send_in_litestar], lifespan=[lifespan(*producers, wait=wait)])
+    return Litestar([send_in_litestar], lifespan=[lifespan(*producers, wait=wait)], logging_config=None)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -319,7 +319,7 @@ async def test_readiness_is_a_route_of_each_framework(framework: str) -> None:
     app = (
         Starlette(routes=[Route("/ready", probe)])
         if framework == "starlette"
-        else Litestar([asgi("/ready", is_mount=True, copy_scope=True)(probe)])
+        else Litestar([asgi("/ready", is_mount=True, copy_scope=True)(probe)], logging_config=None)
     )
 
     status, _, row = await asked(app)

@@ -117,8 +117,8 @@ def configurations(draw: st.DrawFn) -> dict[str, object]:
 
 
 def is_workable(options: dict[str, object]) -> bool:
-    """Whether each number is in the range in which every record must be acknowledged."""
-    return all(
+    """Whether each number is in the range in which every record must be acknowledged, and the broker may be used."""
+    return not options.get("allowed_brokers") and all(
         low <= value <= high
         for name, (low, high) in WORKABLE.items()
         if isinstance(value := options.get(name, low), int)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -201,6 +202,39 @@ def test_stream_exactly_once_over_restarts(spark: SparkSession, topics: Topics, 
         writer.start().awaitTermination()
         assert topics.values(topic) == expected(20 * run + 20)
         forget_last_batch(checkpoint)
+
+
+def test_batches_may_be_left_out_for_ever(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """The first, the last, over restarts, and repeated ones; a checkpoint that goes back has errors of its own."""
+    topic = topics.create_own()
+    write = foreach_batch(topics.options(topic), exactlyOnce=True, sinkId=topic)
+    files, checkpoint, older = tmp_path / "rows", tmp_path / "checkpoint", tmp_path / "older"
+    given: dict[int, list[str]] = {}  # by number of the batch
+
+    def write_some(batch: DataFrame, number: int) -> None:
+        if not batch.isEmpty() and number % 3 == 1:
+            given[number] = [row.value for row in batch.collect()]
+            write(batch, number)
+
+    def run(folder: Path) -> None:
+        stream = stream_of_files(spark, files).writeStream.trigger(availableNow=True).foreachBatch(write_some)
+        stream.option("checkpointLocation", str(folder)).start().awaitTermination()
+
+    for begun in range(0, 6, 2):
+        add_files(files, begun, 2)
+        run(checkpoint)
+        forget_last_batch(checkpoint)
+        if begun == 0:
+            shutil.copytree(checkpoint, older)
+    run(checkpoint)
+
+    written = sorted(value for values in given.values() for value in values)
+    assert (len(written), topics.values(topic)) == (20, written)
+    with pytest.raises(PySparkException, match=r"batch 4 .* this is batch 1: an older checkpoint was restored"):
+        run(older)
+    with pytest.raises(PySparkException, match=r"another query: batch 4 of .*txn reset --sink"):
+        run(tmp_path / "new")
+    assert topics.values(topic) == written
 
 
 def forget_last_batch(checkpoint: Path) -> None:
