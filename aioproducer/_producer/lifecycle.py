@@ -29,6 +29,7 @@ from aioproducer._producer.process_end import (
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
 from aioproducer._producer.record_hooks import UsedSerializers
 from aioproducer._producer.topic_options import OptionsByTopic
+from aioproducer._producer.waiting_calls import unfinished_text
 from aioproducer.config._process_ids import for_this_process
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError, UndeliveredError
 from aioproducer.interceptors import InterceptorChain
@@ -243,7 +244,7 @@ class LifecycleMethods:
                 left = running.generations.unfinished
                 if left:  # else the last one ended in the same turn of the event loop
                     why = running.explain().summary
-                    text = f"flush: {left} batches and waiting records not yet acknowledged after {timeout:g} s: {why}"
+                    text = f"flush: {unfinished_text(left)} not yet acknowledged after {timeout:g} s: {why}"
                     raise TimeoutError(text) from None
             error = await running.completion.take_error(failed)
         finally:

@@ -93,7 +93,7 @@ class WaitingCalls:
 
     def records(self, _now: float) -> CallWhy:
         left = self._flushes.generations.unfinished
-        return CallWhy(WaitReason.RECORDS, detail=f"{left} batches and waiting records") if left else _READY
+        return CallWhy(WaitReason.RECORDS, detail=unfinished_text(left)) if left else _READY
 
     def metadata(self, _now: float) -> CallWhy:
         opened = self._client.open_request("Metadata")
@@ -151,3 +151,8 @@ class WaitingCalls:
 
 def _last(error: object) -> str:
     return f"the last attempt failed: {error}" if error else ""
+
+
+def unfinished_text(count: int) -> str:
+    """Say how many batches, and records in wait queues, have not ended."""
+    return f"{count} batches or waiting records" if count != 1 else "1 batch or waiting record"

@@ -205,17 +205,6 @@ class RangeReader:
             fields.append(_HEADERS_FIELD)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    async def commit_offsets(self, group: str, offsets: Offsets) -> None:
-        """Commit offsets to a group, which need not have members.
-
-        Raises:
-            ConsumerError: the cluster did not answer, or refused.
-        """
-        async with consumer_of(self._options, group_id=group) as consumer:
-            places = {TopicPartition(*place): OffsetAndMetadata(offset, "") for place, offset in offsets.items()}
-            consumer.assign(list(places))
-            await consumer.commit(places)
-
 
 def _read_ahead(
     portal: BlockingPortal,
@@ -393,9 +382,20 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         if self._options.offset_group is None:
             return
         try:
-            asked(self.commit_offsets(self._options.offset_group, from_json(end)))
+            asked(self._commit_offsets(self._options.offset_group, from_json(end)))
         except KafkaError as error:
             log.warning("offsetGroup=%s: offsets were not committed: %s", self._options.offset_group, error)
+
+    async def _commit_offsets(self, group: str, offsets: Offsets) -> None:
+        """Commit offsets to a group, which need not have members.
+
+        Raises:
+            ConsumerError: the cluster did not answer, or refused.
+        """
+        async with consumer_of(self._options, group_id=group) as consumer:
+            places = {TopicPartition(*place): OffsetAndMetadata(offset, "") for place, offset in offsets.items()}
+            consumer.assign(list(places))
+            await consumer.commit(places)
 
 
 class RefusedStreamReader(DataSourceStreamReader):
