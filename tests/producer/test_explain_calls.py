@@ -118,7 +118,7 @@ async def test_commit_says_that_it_waits_for_records() -> None:
     assert (waiting.call, waiting.reason, waiting.request) == ("commit_transaction", WaitReason.RECORDS, "")
     assert explanation.summary.startswith("1 record: node 1 has not answered")
     assert "commit_transaction" not in explanation.summary
-    assert "records that were accepted before it have not ended (1 batches" in str(explanation)
+    assert "records that were accepted before it have not ended (1 batch or waiting record)" in str(explanation)
 
 
 @in_virtual_time
