@@ -286,17 +286,17 @@ class Outbox:
         return Relay(self.name, parts, shards=shards, lease_s=lease_s, keep_s=keep_s)
 
     def _insert(self, session: AsyncTarget | SyncTarget, records: Sequence[ProducerRecord]) -> Awaitable[None]:
-        self._inserts.check(session)
+        target = self._inserts.checked(session)
         rows = [self._maker.row(record) for record in records]
-        if is_async(session):
-            return self._insert_async(session, rows)
+        if is_async(target):
+            return self._insert_async(target, rows)
         finished: list[Row] = []
         for row in rows:
             if isinstance(row, PendingRow):
                 raise refuse_pending(row)
             finished.append(row)
         if finished:
-            self._inserts.insert(cast("SyncTarget", session), finished)
+            self._inserts.insert(cast("SyncTarget", target), finished)
         return Enqueued()
 
     async def _insert_async(self, session: AsyncTarget, rows: Sequence[Row | PendingRow]) -> None:

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
+import aiomysql
+import asyncmy
 import pymysql
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from aioproducer import ProducerRecord
 from aioproducer.outbox import NotInTransactionError, Outbox, OutboxTableError
@@ -66,6 +68,64 @@ async def test_rows_of_each_driver_arrive_once_in_order(  # noqa: PLR0917  # fix
     assert sent(kafka) == [b"0", b"1", b"2", None, *(b"%d" % number for number in range(3, 40))]
     first = kafka.records("orders", 0)[0]
     assert (first.key, first.timestamp, list(first.headers)) == (b"\x00k", 17, headers)
+
+
+async def test_row_is_inserted_by_asynchronous_drivers(engine: AsyncEngine, server: MariaDb, outbox: Outbox) -> None:
+    place = {"host": "127.0.0.1", "port": server.port, "user": "root", "db": "service"}
+    one = await asyncmy.connect(**place)
+    await outbox.enqueue(one, "orders", b"\xff\x00%s")
+    await outbox.enqueue_many(one.cursor(), [ProducerRecord("orders", b"1"), ProducerRecord("orders", b"2")])
+    assert await rows_left(engine) == 0
+    await one.commit()
+    assert await rows_left(engine) == 3
+    await outbox.enqueue(one, "orders", b"never")
+    await one.rollback()
+    await one.autocommit(True)
+    with pytest.raises(NotInTransactionError, match="autocommit is on"):
+        outbox.enqueue(one, "orders")
+    await one.ensure_closed()
+    with pytest.raises(NotInTransactionError, match="is closed"):
+        outbox.enqueue(one, "orders")
+    other = await aiomysql.connect(**place)
+    await outbox.enqueue(other, "orders")  # this version cannot send bytes
+    await outbox.enqueue(await other.cursor(), "orders")
+    assert await rows_left(engine) == 3
+    await other.commit()
+    other.close()
+    with pytest.raises(NotInTransactionError, match="is closed"):
+        outbox.enqueue(other, "orders")
+
+    assert await rows_left(engine) == 5
+
+
+async def test_transaction_begun_beside_autocommit_is_accepted(
+    engine: AsyncEngine, server: MariaDb, outbox: Outbox
+) -> None:
+    place = {"host": "127.0.0.1", "port": server.port, "user": "root", "database": "service"}
+    with pymysql.connect(**place, autocommit=True) as plain:
+        plain.begin()
+        outbox.enqueue(plain, "orders", b"v")
+        plain.rollback()
+        plain.begin()
+        outbox.enqueue(plain, "orders", b"v")
+        plain.commit()
+        with pytest.raises(NotInTransactionError, match="autocommit is on"):
+            outbox.enqueue(plain, "orders")
+    with pytest.raises(NotInTransactionError, match="is closed"):
+        outbox.enqueue(plain, "orders")
+
+    assert await rows_left(engine) == 1
+
+
+async def test_autocommit_of_an_engine_is_refused(engine: AsyncEngine, server: MariaDb, outbox: Outbox) -> None:
+    made = create_async_engine(server.url("asyncmy"), connect_args={"autocommit": True})
+    for automatic in (made, create_async_engine(server.url("asyncmy"), isolation_level="autocommit")):
+        async with AsyncSession(automatic) as session:
+            with pytest.raises(NotInTransactionError, match=r"AUTOCOMMIT|its autocommit is on"):
+                await outbox.enqueue(session, "orders")
+        await automatic.dispose()
+
+    assert await rows_left(engine) == 0
 
 
 async def test_rows_of_slower_transactions_are_not_skipped(

@@ -8,7 +8,8 @@ import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from aioproducer import ProducerRecord
@@ -78,6 +79,84 @@ async def test_row_is_inserted_by_drivers(  # noqa: PLR0915, PLR0917  # one driv
         await until(lambda: len(sent(kafka)) == 8)
     assert sent(kafka) == [b"%d" % number for number in range(8)]
     assert [record.timestamp for record in kafka.records("orders", 0)][:5] == [17] * 5
+
+
+class OwnAsyncpg(asyncpg.Connection):  # type: ignore[misc]  # untyped
+    """As services have for their types."""
+
+
+class OwnPsycopg(psycopg.AsyncConnection[tuple[object, ...]]):
+    """Likewise."""
+
+
+@pytest.mark.usefixtures("engine")
+async def test_row_is_inserted_by_a_subclass_of_a_driver(server: Postgres, outbox: Outbox) -> None:
+    dsn = f"postgresql://{server.dsn}"
+    own = await asyncpg.connect(dsn, connection_class=OwnAsyncpg)
+    async with own.transaction():
+        await outbox.enqueue(own, "orders", b"v")
+    assert await own.fetchval("SELECT count(*) FROM kafka_outbox") == 1
+    async with await OwnPsycopg.connect(dsn) as other:
+        await outbox.enqueue(other, "orders", b"v")
+    assert await own.fetchval("SELECT count(*) FROM kafka_outbox") == 2
+    await own.close()
+
+
+@pytest.mark.usefixtures("engine")
+async def test_pool_or_released_connection_is_refused(server: Postgres, outbox: Outbox) -> None:
+    async with asyncpg.create_pool(f"postgresql://{server.dsn}", min_size=1, max_size=1) as pool:
+        with pytest.raises(TypeError, match=r"not Pool: async with pool.acquire\(\) as connection"):
+            outbox.enqueue(pool, "orders")
+        async with pool.acquire() as connection:
+            pass
+        with pytest.raises(NotInTransactionError, match="released back to the pool"):
+            outbox.enqueue(connection, "orders")
+
+
+async def test_transaction_that_has_failed_is_refused(engine: AsyncEngine, server: Postgres, outbox: Outbox) -> None:
+    dsn = f"postgresql://{server.dsn}"
+    async with engine.connect() as connection:
+        with pytest.raises(DBAPIError):
+            await connection.execute(text("SELECT 1 / 0"))
+        with pytest.raises(NotInTransactionError, match="roll it back, then begin another"):
+            await outbox.enqueue(connection, "orders")
+    plain = await asyncpg.connect(dsn)
+    await plain.execute("BEGIN")
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await plain.execute("SELECT 1 / 0")
+    with pytest.raises(NotInTransactionError, match="roll it back, then begin another"):
+        await outbox.enqueue(plain, "orders")
+    await plain.close()
+    with psycopg.connect(dsn) as blocking:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            blocking.execute("SELECT 1 / 0")
+        with pytest.raises(NotInTransactionError, match="roll it back, then begin another"):
+            outbox.enqueue(blocking, "orders")
+
+
+async def test_autocommit_of_one_transaction_is_refused(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with AsyncSession(engine) as session:
+        await session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+        with pytest.raises(NotInTransactionError, match="AUTOCOMMIT"):
+            await outbox.enqueue(session, "orders")
+
+
+@pytest.mark.parametrize(
+    "driver,options",
+    [
+        ("asyncpg", {"isolation_level": "autocommit"}),
+        ("psycopg", {"isolation_level": "autocommit"}),
+        ("psycopg", {"connect_args": {"autocommit": True}}),
+    ],
+)
+async def test_autocommit_of_an_engine_is_refused(  # noqa: PLR0917  # of a table
+    driver: str, options: dict[str, object], server: Postgres, outbox: Outbox
+) -> None:
+    made = create_async_engine(server.url(driver), **options)
+    async with AsyncSession(made) as session:
+        with pytest.raises(NotInTransactionError, match=r"AUTOCOMMIT|its autocommit is on"):
+            await outbox.enqueue(session, "orders")
+    await made.dispose()
 
 
 async def test_rows_of_slower_transactions_are_not_skipped(
