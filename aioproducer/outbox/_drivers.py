@@ -19,7 +19,7 @@ SUPPORTED: Final = (
 
 
 def driver_of(target: object) -> str:
-    """Return the package of a connection's or cursor's driver, also of a subclass; of what has none, its own package."""
+    """Return the package of a connection's or cursor's driver, also of a subclass, or its own package."""
     packages = [
         each.__module__.partition(".")[0] for each in target.__class__.__mro__
     ]  # also of what a proxy stands for

@@ -68,7 +68,7 @@ class Outbox:
 
     Args:
         name: of the table; the relay's tables have the suffixes `_relay`, `_parked` and `_sent`.
-        metadata: to put the tables in, for Alembic and `create_all`; None is one of its own.
+        metadata: to put the tables in, such as `Base.metadata`, for Alembic and `create_all`; None is one of its own.
         schema: of the tables.
         key_serializer: as of a producer; runs in `enqueue`.
         value_serializer: as `key_serializer`.
@@ -77,6 +77,7 @@ class Outbox:
 
     Raises:
         ConfigurationError: an argument.
+        TypeError: `metadata` is none.
     """
 
     def __init__(  # noqa: PLR0913  # two groups: tables, and what a record passes
@@ -90,7 +91,7 @@ class Outbox:
         interceptors: Sequence[ProducerInterceptor] = (),
         max_request_size: int = MAX_REQUEST_SIZE,
     ) -> None:
-        self._metadata = MetaData() if metadata is None else metadata
+        self._metadata = MetaData() if metadata is None else _checked_metadata(metadata)
         self._maker = RowMaker(
             key_serializer=key_serializer,
             value_serializer=value_serializer,
@@ -186,7 +187,8 @@ class Outbox:
             OutboxTableError: the table does not exist, or lacks a column.
         """
         record = record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
-        return self._insert(session, [record])
+        target = self._inserts.checked(session)
+        return self._insert(target, [self._maker.row(record)])
 
     @overload
     def enqueue_many(self, session: AsyncTarget, records: Iterable[ProducerRecord]) -> Awaitable[None]: ...
@@ -206,7 +208,17 @@ class Outbox:
             SerializationError, RecordTooLargeError: a record, as `enqueue`.
             NotInTransactionError, OutboxTableError: as `enqueue`.
         """
-        return self._insert(session, checked_records(records))
+        target = self._inserts.checked(session)
+        rows: list[Row | PendingRow] = []
+        for position, record in enumerate(checked_records(records)):
+            try:
+                rows.append(self._maker.row(record))
+            except (TypeError, ValueError) as error:
+                if type(error) in {TypeError, ValueError}:
+                    raise type(error)(f"records[{position}]: {error}") from error
+                error.add_note(f"of records[{position}]")
+                raise
+        return self._insert(target, rows)
 
     def relay(  # noqa: PLR0913  # options
         self,
@@ -285,9 +297,7 @@ class Outbox:
         parts = Parts(leases, Upkeep(engine, self._tables), worker, partial(listen, engine, self._tables.rows.name))
         return Relay(self.name, parts, shards=shards, lease_s=lease_s, keep_s=keep_s)
 
-    def _insert(self, session: AsyncTarget | SyncTarget, records: Sequence[ProducerRecord]) -> Awaitable[None]:
-        target = self._inserts.checked(session)
-        rows = [self._maker.row(record) for record in records]
+    def _insert(self, target: AsyncTarget | SyncTarget, rows: Sequence[Row | PendingRow]) -> Awaitable[None]:
         if is_async(target):
             return self._insert_async(target, rows)
         finished: list[Row] = []
@@ -303,6 +313,13 @@ class Outbox:
         finished = [await self._maker.finished(row) if isinstance(row, PendingRow) else row for row in rows]
         if finished:
             await self._inserts.insert_async(session, finished)
+
+
+def _checked_metadata(metadata: object) -> MetaData:
+    if isinstance(metadata, MetaData):
+        return metadata
+    found = metadata.__name__ if isinstance(metadata, type) else type(metadata).__name__
+    raise TypeError(f"metadata must be a MetaData of SQLAlchemy, such as Base.metadata, not {found}")
 
 
 def _check_positive(name: str, number: object) -> None:

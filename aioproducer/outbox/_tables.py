@@ -150,9 +150,11 @@ def tables_of(name: str, metadata: MetaData, schema: str | None) -> Tables:
             raise ConfigurationError(
                 f"{argument} must be the name of a table: a-z A-Z 0-9 _, at most {MAX_NAME} characters, not {text!r}"
             )
-    full = name if schema is None else f"{schema}.{name}"
-    if full in metadata.tables:
-        raise ConfigurationError(f"the MetaData has a table {full!r} already: make one Outbox for each table")
+    place = metadata.schema if schema is None else schema
+    for table in (name, f"{name}_parked", f"{name}_relay", f"{name}_sent"):
+        full = table if place is None else f"{place}.{table}"
+        if full in metadata.tables:
+            raise ConfigurationError(f"the MetaData has a table {full!r} already: make one Outbox for each table")
     rows = Table(
         name,
         metadata,

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry import context, propagate, trace
 from sqlalchemy import MetaData, Table, create_engine, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Session
 
 from aioproducer import (
     ConfigurationError,
@@ -166,6 +166,11 @@ async def test_trace_context_goes_into_the_headers(engine: AsyncEngine, outbox: 
             r"records\[0\] must be",
         ),
         (lambda outbox, session: outbox.enqueue_many(session, 7), TypeError, "records must be an iterable"),
+        (
+            lambda outbox, session: outbox.enqueue_many(session, [ProducerRecord("t"), ProducerRecord("t", 7)]),
+            TypeError,
+            r"records\[1\]: value must be bytes",
+        ),
     ],
 )
 async def test_bad_argument_is_refused_and_nothing_inserted(  # noqa: PLR0917  # of a table
@@ -234,6 +239,35 @@ async def test_tables_are_made_in_the_callers_metadata() -> None:
     assert outbox.name == "app.events"
     with pytest.raises(ConfigurationError, match=r"has a table 'app.events' already"):
         Outbox("events", metadata=metadata, schema="app")
+
+
+def test_second_outbox_of_a_table_is_refused() -> None:
+    """Also where the MetaData names the schema, or where it is a table of the relay."""
+    metadata = MetaData(schema="app")
+    Outbox(metadata=metadata)
+    with pytest.raises(ConfigurationError, match=r"has a table 'app.kafka_outbox' already"):
+        Outbox(metadata=metadata)
+    with pytest.raises(ConfigurationError, match=r"has a table 'app.kafka_outbox_relay' already"):
+        Outbox("kafka_outbox_relay", metadata=metadata)
+    Outbox("x_relay", metadata=metadata)
+    with pytest.raises(ConfigurationError, match=r"has a table 'app.x_relay' already"):
+        Outbox("x", metadata=metadata)
+
+
+def test_metadata_of_another_type_is_refused() -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    with pytest.raises(TypeError, match=r"metadata must be a MetaData of SQLAlchemy, such as Base.metadata, not Base"):
+        Outbox(metadata=Base)  # type: ignore[arg-type]  # what is tested
+    assert "kafka_outbox" in Outbox(metadata=Base.metadata).metadata.tables
+
+
+def test_error_of_one_of_many_records_has_its_position(outbox: Outbox) -> None:
+    with closing(sqlite3.connect(":memory:")) as plain, pytest.raises(RecordTooLargeError) as raised:
+        outbox.enqueue_many(plain, [ProducerRecord("t"), ProducerRecord("t", bytes(1_048_576))])
+
+    assert raised.value.__notes__ == ["of records[1]"]
 
 
 @pytest.mark.parametrize(
