@@ -1,18 +1,19 @@
-"""Checks whether a database can have an outbox: its kind, and the shape of the tables."""
+"""Checks whether a database can have an outbox: its kind, and the shape and types of the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Table, inspect
-from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy.exc import CompileError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
 from aioproducer.outbox._errors import OutboxTableError
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Dialect
+    from sqlalchemy.engine import Dialect, Inspector
+    from sqlalchemy.types import TypeEngine
 
 DIALECTS: Final = ("postgresql", "sqlite", "mysql", "mariadb")
 
@@ -28,35 +29,88 @@ def check_dialect(dialect: Dialect) -> None:
 
 
 def check_tables(connection: Connection, tables: Iterable[Table]) -> None:
-    """Refuse tables that do not exist, lack a column, or cannot lock.
+    """Refuse tables that do not exist, lack a column, have one of another kind of type, or cannot lock.
 
     Raises:
-        OutboxTableError: says what to run.
+        OutboxTableError: says what to run, or which column it is.
     """
+    inspector = inspect(connection)
     for table in tables:
-        _check_columns(connection, table)
-        if connection.dialect.name in {"mysql", "mariadb"}:
-            engine = inspect(connection).get_table_options(table.name, table.schema).get("mysql_engine", "InnoDB")
-            if str(engine).lower() != "innodb":
-                raise OutboxTableError(
-                    f"table {table.fullname!r} has the engine {engine}, which cannot lock: InnoDB can"
-                )
+        _check_columns(inspector, table)
+        _check_kind(inspector, table)
 
 
-def _check_columns(connection: Connection, table: Table) -> None:
+def check_existing(connection: Connection, tables: Iterable[Table]) -> None:
+    """Refuse what `check_tables` refuses, among the tables that exist, and other databases.
+
+    Raises:
+        OutboxTableError: as `check_dialect` and `check_tables`.
+    """
+    check_dialect(connection.dialect)
+    inspector = inspect(connection)
+    check_tables(connection, [each for each in tables if inspector.has_table(each.name, each.schema)])
+
+
+def _check_kind(inspector: Inspector, table: Table) -> None:
+    dialect = inspector.dialect.name
+    views = inspector.get_view_names(table.schema)
+    if dialect == "postgresql":
+        views += inspector.get_materialized_view_names(table.schema)
+    if table.name in views:
+        raise OutboxTableError(f"{table.fullname!r} is a view; the rows of an outbox are in a table")
+    if dialect in {"mysql", "mariadb"}:
+        engine = str(inspector.get_table_options(table.name, table.schema).get(f"{dialect}_engine", "InnoDB"))
+        if engine.lower() != "innodb":
+            raise OutboxTableError(
+                f"table {table.fullname!r} has the engine {engine}, which cannot lock, and may keep rows that were "
+                f"rolled back: run ALTER TABLE {table.fullname} ENGINE = InnoDB"
+            )
+
+
+def _check_columns(inspector: Inspector, table: Table) -> None:
+    dialect = inspector.dialect
     try:
-        found = {column["name"] for column in inspect(connection).get_columns(table.name, table.schema)}
+        found = {column["name"]: column["type"] for column in inspector.get_columns(table.name, table.schema)}
     except NoSuchTableError:
         raise OutboxTableError(
             f"there is no table {table.fullname!r}: create it with `aioproducer outbox create URL`, or by a "
             "migration of the tables in the MetaData of Outbox(metadata=...)"
         ) from None
+    _check_missing(dialect, table, found)
+    if dialect.name == "sqlite":  # whose columns take values of any type
+        return
+    wrong = [
+        f"{column.name} is {_text(found[column.name], dialect)}, and must be {_text(column.type, dialect)}"
+        for column in table.columns
+        if _kind(found[column.name]) is not _kind(column.type)
+    ]
+    if wrong:
+        raise OutboxTableError(f"table {table.fullname!r} has columns of another type: {'; '.join(wrong)}")
+
+
+def _kind(found: TypeEngine[Any]) -> type | None:
+    """Return the type of its values in Python, None if SQLAlchemy does not know one."""
+    found = getattr(found, "data_type", found)  # of a domain of PostgreSQL
+    try:
+        return found.python_type
+    except NotImplementedError:
+        return None
+
+
+def _text(found: TypeEngine[Any], dialect: Dialect) -> str:
+    try:
+        return found.compile(dialect=dialect)
+    except CompileError:
+        return type(found).__name__
+
+
+def _check_missing(dialect: Dialect, table: Table, found: Collection[str]) -> None:
     missing = [column for column in table.columns if column.name not in found]
     if not missing:
         return
     text = f"table {table.fullname!r} has no column {', '.join(column.name for column in missing)}"
     if all(column.nullable for column in missing):  # of an earlier version
-        added = [str(CreateColumn(column).compile(dialect=connection.dialect)).strip() for column in missing]
+        added = [str(CreateColumn(column).compile(dialect=dialect)).strip() for column in missing]
         raise OutboxTableError(
             f"{text}: run {'; '.join(f'ALTER TABLE {table.fullname} ADD COLUMN {each}' for each in added)}"
         )

@@ -7,11 +7,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, overload
 
-from sqlalchemy import Engine, MetaData
+from sqlalchemy import Connection, Engine, MetaData
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError
+from aioproducer.outbox._check import check_existing
 from aioproducer.outbox._kafka import ID_PREFIX, ProducerLog
 from aioproducer.outbox._leases import Leases
 from aioproducer.outbox._listen import listen
@@ -116,15 +117,20 @@ class Outbox:
 
         Raises:
             TypeError: not an engine.
+            OutboxTableError: a table that exists has another shape, or the database cannot have an outbox.
         """
-        tables = list(self._tables)
         if isinstance(engine, AsyncEngine):
             async with engine.begin() as connection:
-                await connection.run_sync(self._metadata.create_all, tables=tables)
+                await connection.run_sync(self._create)
         elif isinstance(engine, Engine):
-            self._metadata.create_all(engine, tables=tables)
+            with engine.begin() as blocking:
+                self._create(blocking)
         else:
             raise TypeError(f"engine must be an engine of SQLAlchemy, not {type(engine).__name__}")
+
+    def _create(self, connection: Connection) -> None:
+        check_existing(connection, self._tables)
+        self._metadata.create_all(connection, tables=list(self._tables))
 
     @overload
     def enqueue(

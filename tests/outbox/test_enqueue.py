@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry import context, propagate, trace
-from sqlalchemy import MetaData, Table, create_engine, select
+from sqlalchemy import MetaData, Table, create_engine, inspect, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Session
 
@@ -294,3 +294,34 @@ async def test_create_leaves_existing_rows(engine: AsyncEngine, outbox: Outbox) 
     table: Table = outbox.metadata.tables["kafka_outbox"]
     async with engine.connect() as connection:
         assert len((await connection.execute(select(table.c.id))).all()) == 1
+
+
+@pytest.mark.parametrize(
+    "statement,text",
+    [
+        ("CREATE TABLE events (id INTEGER, topic TEXT)", "table 'events' has no column key, value"),
+        ("CREATE VIEW events AS SELECT * FROM kafka_outbox", "'events' is a view"),
+        ("CREATE TABLE events_relay (id INTEGER)", "table 'events_relay' has no column identity"),
+    ],
+)
+async def test_create_refuses_what_is_no_outbox(engine: AsyncEngine, statement: str, text: str) -> None:
+    outbox = Outbox("events")
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql(statement)
+    with pytest.raises(OutboxTableError, match=text):
+        await outbox.create(engine)
+
+    async with engine.connect() as connection:
+        assert "events_parked" not in await connection.run_sync(lambda found: inspect(found).get_table_names())
+
+
+async def test_create_takes_any_type_of_sqlite(engine: AsyncEngine, outbox: Outbox, database: Path) -> None:
+    columns = 'id INTEGER PRIMARY KEY, topic, "key" TEXT, value TEXT, headers, "partition", timestamp'
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql("DROP TABLE kafka_outbox")
+        await connection.exec_driver_sql(f"CREATE TABLE kafka_outbox ({columns}, created_at TEXT)")
+    await outbox.create(engine)
+    async with AsyncSession(engine) as session, session.begin():
+        await outbox.enqueue(session, "orders", b"v", **PARTS)
+
+    assert rows_in(database) == [ROW]

@@ -7,7 +7,7 @@ import aiomysql
 import asyncmy
 import pymysql
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from aioproducer import ProducerRecord
@@ -179,12 +179,31 @@ async def test_one_of_two_relays_works_when_both_start_at_once(
     assert sent(kafka) == [b"%d" % number for number in range(100)]
 
 
-async def test_engine_that_cannot_lock_is_refused(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+async def test_engine_that_cannot_lock_is_refused(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, server: MariaDb, outbox: Outbox, kafka: FakeCluster
+) -> None:
     async with engine.begin() as connection:
         await connection.execute(text("ALTER TABLE kafka_outbox ENGINE = MyISAM"))
     async with relaying(outbox, engine, kafka) as relay:
         await until(lambda: not relay.health().is_ready)
         assert "has the engine MyISAM, which cannot lock" in relay.health().reason
+    for dialect in ("mysql", "mariadb"):
+        made = create_async_engine(make_url(server.url("asyncmy")).set(drivername=f"{dialect}+asyncmy"))
+        with pytest.raises(
+            OutboxTableError, match=r"may keep rows that were rolled back: run ALTER TABLE kafka_outbox"
+        ):
+            await outbox.create(made)
+        await made.dispose()
+
+
+async def test_column_of_another_kind_of_type_is_named(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE kafka_outbox MODIFY topic TEXT, MODIFY value VARBINARY(9000)"))
+    await outbox.create(engine)
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE kafka_outbox MODIFY `key` TEXT, MODIFY timestamp DATETIME"))
+    with pytest.raises(OutboxTableError, match=r"key is TEXT, and must be LONGBLOB; timestamp is DATETIME, and must"):
+        await outbox.create(engine)
 
 
 async def test_missing_table_is_named(engine: AsyncEngine, outbox: Outbox) -> None:

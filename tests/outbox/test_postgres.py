@@ -1,6 +1,7 @@
 """The outbox on PostgreSQL, by each of its drivers."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
@@ -157,6 +158,64 @@ async def test_autocommit_of_an_engine_is_refused(  # noqa: PLR0917  # of a tabl
         with pytest.raises(NotInTransactionError, match=r"AUTOCOMMIT|its autocommit is on"):
             await outbox.enqueue(session, "orders")
     await made.dispose()
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ("ALTER key TYPE text USING ''", "key is TEXT, and must be BYTEA"),
+        ("ALTER value TYPE jsonb USING '{}'", "value is JSONB, and must be BYTEA"),
+        ("ALTER headers TYPE jsonb USING '{}'", "headers is JSONB, and must be TEXT"),
+        ("ALTER topic TYPE integer USING 1", r"topic is INTEGER, and must be VARCHAR\(249\)"),
+        ("ALTER partition TYPE text", "partition is TEXT, and must be INTEGER"),
+        (
+            "ALTER timestamp TYPE timestamptz USING now()",
+            "timestamp is TIMESTAMP WITH TIME ZONE, and must be BIGINT",
+        ),
+        (
+            "ALTER created_at DROP DEFAULT, ALTER created_at TYPE bigint USING 1",
+            "created_at is BIGINT, and must be TIMESTAMP WITH TIME ZONE",
+        ),
+    ],
+)
+async def test_column_of_another_kind_of_type_is_named(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, change: str, message: str
+) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text(f"ALTER TABLE kafka_outbox {change}"))
+    with pytest.raises(OutboxTableError, match=message):
+        await outbox.create(engine)
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: not relay.health().is_ready)
+        assert re.search(message, relay.health().reason)
+
+
+async def test_column_of_the_same_kind_of_type_is_accepted(engine: AsyncEngine, outbox: Outbox) -> None:
+    changes = (
+        "ALTER topic TYPE text",
+        "ALTER headers TYPE varchar(9000)",
+        "ALTER partition TYPE bigint",
+        "ALTER id TYPE integer",
+        "ALTER created_at TYPE timestamp",
+    )
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE DOMAIN payload AS bytea"))
+        await connection.execute(text(f"ALTER TABLE kafka_outbox {', '.join(changes)}, ALTER value TYPE payload"))
+    await outbox.create(engine)
+    async with engine.begin() as connection:
+        await outbox.enqueue(connection, "orders", b"v", key=b"k", partition=0, headers=[("a", b"b")])
+        await connection.execute(text("DROP TABLE kafka_outbox"))
+        await connection.execute(text("DROP DOMAIN payload"))
+
+
+async def test_view_is_refused(engine: AsyncEngine) -> None:
+    for kind, name in (("VIEW", "seen"), ("MATERIALIZED VIEW", "kept")):
+        async with engine.begin() as connection:
+            await connection.execute(text(f"CREATE {kind} {name} AS SELECT * FROM kafka_outbox"))
+        with pytest.raises(OutboxTableError, match=f"'{name}' is a view"):
+            await Outbox(name).create(engine)
+        async with engine.begin() as connection:
+            await connection.execute(text(f"DROP {kind} {name}"))
 
 
 async def test_rows_of_slower_transactions_are_not_skipped(
