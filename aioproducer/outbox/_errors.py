@@ -14,7 +14,7 @@ class OutboxTableError(OutboxError):
 
 
 class NotInTransactionError(OutboxError):
-    """The session or connection is closed, or commits each statement by itself: the row would be alone."""
+    """It is closed or has failed, or commits each statement by itself, so that the row would be alone."""
 
 
 class InDoubtError(OutboxError):

@@ -176,8 +176,9 @@ class Outbox:
 
         Args:
             session: of SQLAlchemy, asynchronous or not, also a connection; or a connection of asyncpg, or a connection
-                or cursor of psycopg or of the DB-API. With one that is not asynchronous the row is inserted when the
-                call returns, and what it returns need not be awaited.
+                or cursor of psycopg, aiosqlite, asyncmy, aiomysql or of the DB-API. With one that is not asynchronous
+                the row is inserted when the call returns, and what it returns need not be awaited. A session without a
+                transaction begins one, also after its `close()` unless it has `close_resets_only=False`.
             topic: name of the topic; it need not exist yet.
             value: bytes, or an object for `value_serializer`; None is a tombstone.
             key: bytes, or an object for `key_serializer`.
@@ -189,7 +190,8 @@ class Outbox:
             TypeError, ValueError: an argument; names it and what is allowed.
             SerializationError: a serializer failed.
             RecordTooLargeError: larger than `max_request_size`.
-            NotInTransactionError: the session or connection is closed, or commits each statement by itself.
+            NotInTransactionError: the session or connection is closed, its transaction has failed, or it commits each
+                statement by itself.
             OutboxTableError: the table does not exist, or lacks a column.
         """
         record = record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
@@ -211,7 +213,7 @@ class Outbox:
 
         Raises:
             TypeError, ValueError: a record; names its position.
-            SerializationError, RecordTooLargeError: a record, as `enqueue`.
+            SerializationError, RecordTooLargeError: a record, as `enqueue`, with a note of its position.
             NotInTransactionError, OutboxTableError: as `enqueue`.
         """
         target = self._inserts.checked(session)
