@@ -168,7 +168,8 @@ class ProducerLog:
                 refused |= dict.fromkeys(columns.ids, error)
                 continue
             headers, faults = _headers_of(columns)
-            refused |= faults | _faults_of_partitions(columns)
+            refused |= faults
+            refused |= _faults_of_partitions(columns)
             parts += _by_partition(columns, headers)
         if refused:
             raise RowsRefusedError(refused)
