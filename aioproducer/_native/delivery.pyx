@@ -57,7 +57,7 @@ cdef class BatchResult:
         self.on_wanted = None
 
     def wake(self):
-        """Runs after `complete` or `fail`, and after `on_delivery`: wakes waiters, in record order, and schedules callbacks."""
+        """Runs after `complete` or `fail` and `on_delivery`: wakes waiters in record order, and schedules callbacks."""
         cdef Delivery delivery
         waiting, self.waiting = self.waiting, None
         if waiting is not None:

@@ -39,7 +39,7 @@ class Choices(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What workers have done."""
+    """Sums of what the workers of a relay have done."""
 
     rows_sent: int = 0
     batches_sent: int = 0
@@ -90,7 +90,7 @@ class ShardWorker:
 
     @property
     def counts(self) -> Counts:
-        """What this has done."""
+        """Sums of what this has done."""
         return Counts(self._rows_sent, self._batches_sent, self._store.rows_parked)
 
     def why_not_sent(self) -> str:
