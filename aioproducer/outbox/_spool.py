@@ -20,6 +20,7 @@ from aioproducer._logs import event_log
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, Outcome
 from aioproducer.metrics import Health, Metric, MetricKind
+from aioproducer.outbox._arguments import DAY_S, MAX_AGE_S, check_choice, check_int, check_seconds
 from aioproducer.outbox._errors import SpoolError, SpoolFullError
 from aioproducer.outbox._outbox import BATCH_BYTES, OnRefused, Outbox
 from aioproducer.outbox._record import PendingRow, RowMaker, checked_records, record_of
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 WhenFull: TypeAlias = Literal["wait", "refuse", "drop oldest"]
 _CHOICES: Final = ("wait", "refuse", "drop oldest")
 MAX_BYTES: Final = 1024 * 1024 * 1024
+MOST_BYTES: Final = 2**48
+"""SQLite's files are not larger."""
 LOCK_TIMEOUT_S: Final = 5.0
 ENTRIES_AT_ONCE: Final = 1_000
 """Calls that share one transaction at most, so that the relay has its turn."""
@@ -147,7 +150,7 @@ class Spool:
     ) -> None:
         self._path = _checked_path(path)
         bounds = _checked_bounds(when_full, max_bytes, max_age_s)
-        _check_seconds("lock_timeout_s", lock_timeout_s)
+        check_seconds("lock_timeout_s", lock_timeout_s, most=DAY_S)
         config = ProducerConfig.of(bootstrap_servers, options)
         self._maker = RowMaker(
             key_serializer=config.key_serializer,
@@ -445,18 +448,11 @@ def _checked_path(path: str | PathLike[str]) -> Path:
 
 
 def _checked_bounds(when_full: str, max_bytes: int, max_age_s: float | None) -> Bounds:
-    if when_full not in _CHOICES:
-        raise ConfigurationError(f"when_full must be one of {', '.join(map(repr, _CHOICES))}, not {when_full!r}")
-    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
-        raise ConfigurationError(f"max_bytes must be an int of at least 1, not {max_bytes!r}")
+    check_choice("when_full", when_full, _CHOICES)
+    check_int("max_bytes", max_bytes, MOST_BYTES)
     if max_age_s is not None:
-        _check_seconds("max_age_s", max_age_s)
+        check_seconds("max_age_s", max_age_s, most=MAX_AGE_S)
     return Bounds(max_bytes, max_age_s, waits=when_full == "wait", drops=when_full == "drop oldest")
-
-
-def _check_seconds(name: str, number: float) -> None:
-    if not isinstance(number, int | float) or isinstance(number, bool) or not number > 0:
-        raise ConfigurationError(f"{name} must be a number of seconds above 0, not {number!r}")
 
 
 def _engine(path: Path, lock_timeout_s: float) -> AsyncEngine:

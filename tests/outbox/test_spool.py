@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -360,7 +361,13 @@ async def test_metrics_show_spool_and_relay(path: Path) -> None:
         ({"path": "sqlite+aiosqlite:///spool.db"}, "path must be the path of a file"),
         ({"path": 7}, "path must be a str or a path, not int"),
         ({"when_full": "drop"}, "when_full must be one of 'wait', 'refuse', 'drop oldest', not 'drop'"),
-        ({"max_bytes": 0}, "max_bytes must be an int of at least 1"),
+        ({"when_full": ["wait"]}, "when_full must be one of"),
+        ({"max_bytes": 0}, "max_bytes must be an int from 1 to"),
+        ({"max_age_s": inf}, "max_age_s must be a number of seconds above 0"),
+        ({"lock_timeout_s": nan}, "lock_timeout_s must be a number of seconds above 0"),
+        ({"transactional": "no"}, "transactional must be True or False"),
+        ({"acks": 1}, "acks=1 is not for a relay with transactions"),
+        ({"retries": 0}, "retries=0 is not for a relay with transactions"),
         ({"max_age_s": -1}, "max_age_s must be a number of seconds above 0"),
         ({"lock_timeout_s": "1"}, "lock_timeout_s must be a number of seconds above 0"),
         ({"on_refused": "drop"}, "on_refused must be one of"),
