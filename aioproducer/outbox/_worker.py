@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._logs import event_log
 from aioproducer.outbox._attempts import Attempts, words_of
+from aioproducer.outbox._calls import fetch_error
 from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import Policy, Session
 from aioproducer.outbox._wake import Waker, forget, watch
@@ -256,6 +257,8 @@ def total_of(counts: Iterable[Counts]) -> Counts:
 async def ended_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Cancel tasks until they have ended: a driver that meets an error may lose a cancellation."""
     running = set(tasks)
+    for task in running:
+        task.add_done_callback(fetch_error)
     while running:
         for task in running:
             task.cancel()
