@@ -83,6 +83,8 @@ class ShardWorker:
         self._events = event_log(f"outbox {outbox}" if shards == 1 else f"outbox {outbox} shard {shard}")
         self.attempts: Attempts = Attempts(self._events)
         self.is_working: bool = False
+        self.knows_who_works: bool = False
+        """Whether this has worked, or has seen that another relay does."""
         self._rows_sent = 0
         self._batches_sent = 0
         self._left = asyncio.Event()
@@ -158,7 +160,7 @@ class ShardWorker:
             is_over = is_free or lease.left_ms <= 0 or monotonic() - seen_at > self._choices.lease_s
             if is_over and (state := await self._leases.take_over(self._shard, self._shards, lease)) is not None:
                 return state
-            self.attempts.trouble = ""
+            self.knows_who_works, self.attempts.trouble = True, ""
             await asyncio.sleep(min(self._choices.lease_s / 5, 1.0))
 
     async def _work(self, state: State, sending: Coroutine[object, object, None]) -> None:
@@ -186,7 +188,7 @@ class ShardWorker:
 
     async def _opened(self, sending: Coroutine[object, object, None]) -> None:
         await self._store.open()
-        self.is_working = True
+        self.is_working = self.knows_who_works = True
         self._on_work()
         await sending
 
