@@ -179,12 +179,8 @@ class Relay:
 
     def explain(self) -> str:
         """Return in one line what the relay does, or why it does not."""
-        if self._task is None:
-            return self.health().reason
-        if reason := self._why_ended() or self._why_not_sent():
-            return f"nothing is sent: {reason}"
-        if not self._knows_who_works():
-            return STARTS
+        if reason := self.health().reason:
+            return reason if self._task is None or reason == STARTS else f"nothing is sent: {reason}"
         if self._stored_shards != self._shards:
             return (
                 f"another relay works, with shards={self._stored_shards}; this one, with shards={self._shards}, stands "

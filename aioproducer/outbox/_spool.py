@@ -175,6 +175,7 @@ class Spool:
         self._entries: deque[_Entry] = deque()
         self._given = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_begun = self._is_closed = False
         self._counts = _Counts()
 
@@ -190,7 +191,7 @@ class Spool:
             raise SpoolError(f"spool {str(self._path)!r} is closed: make another one")
         if self._is_begun:
             return self
-        self._is_begun = True
+        self._is_begun, self._loop = True, asyncio.get_running_loop()
         try:
             self._counts.contents = await self._in_thread(self._file.open)
         except BaseException:
@@ -210,9 +211,14 @@ class Spool:
         """Store what was given, and stop sending: the rest stays in the file, and is sent after the next start.
 
         Calls that wait for room get `SpoolFullError`. `flush` before it waits until everything was sent.
+
+        Raises:
+            SpoolError: the spool was started on another event loop.
         """
         if self._is_closed:
             return
+        if self._loop is not None:
+            self._check_loop()
         self._is_closed = True
         task = self._task
         if task is None:
@@ -256,7 +262,8 @@ class Spool:
             TypeError, ValueError: an argument; names it and what is allowed.
             SerializationError, RecordTooLargeError: as `Outbox.enqueue`.
             SpoolFullError: there is no room, or never will be: the record is larger than `max_bytes`.
-            SpoolError: the spool is not open, or the file cannot be written: disk full, locked, read-only.
+            SpoolError: the spool is not open, or was started on another event loop, or the file cannot be written: disk
+                full, locked, read-only, deleted.
         """
         await self._store([record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)])
 
@@ -307,7 +314,7 @@ class Spool:
             return Health(
                 is_ready=False, reason="the spool is closed" if self._is_closed else "the spool is not started"
             )
-        reason = self._counts.trouble or self._counts.full
+        reason = self._why_ended() or self._counts.trouble or self._counts.full
         return Health(is_ready=not reason, reason=reason)
 
     def metrics(self) -> list[Metric]:
@@ -345,9 +352,29 @@ class Spool:
         await stored
 
     def _check_open(self) -> None:
-        if self._task is None or self._is_closed or self._task.done():
+        if self._task is None or self._is_closed:
             what = "is closed" if self._is_closed else "is not started: use `async with`, or await start()"
-            raise SpoolError(f"spool {str(self._path)!r} {what}", outcome=Outcome.NOT_WRITTEN)
+            raise self._error_of_call(what)
+        self._check_loop()
+        if reason := self._why_ended():
+            raise self._error_of_call(f"cannot store: {reason}")
+
+    def _check_loop(self) -> None:
+        if self._loop is not asyncio.get_running_loop():
+            raise self._error_of_call(
+                "was called from another event loop or thread than the one that started it: use "
+                "asyncio.run_coroutine_threadsafe(...) with that loop, or start a spool on each loop; they may use one "
+                "file"
+            )
+
+    def _why_ended(self) -> str:
+        """Return why nothing is stored any more by a spool that was not closed; empty without."""
+        if self._loop is not None and self._loop.is_closed():
+            return "the event loop on which the spool was started is closed"
+        return "the task of the spool was cancelled" if self._task is not None and self._task.done() else ""
+
+    def _error_of_call(self, what: str) -> SpoolError:
+        return SpoolError(f"spool {str(self._path)!r} {what}", outcome=Outcome.NOT_WRITTEN)
 
     async def _run(self) -> None:
         """Store what is given, all that waits by one transaction, until the spool is closed."""
@@ -444,7 +471,7 @@ def _checked_path(path: str | PathLike[str]) -> Path:
     text = fspath(path)
     if not text or text.startswith((":memory:", "file:")) or "://" in text:
         raise ConfigurationError(f"path must be the path of a file, as 'spool.db', not {text!r}")
-    return Path(text)
+    return Path(text).absolute()  # the relay opens it too, perhaps in another working directory
 
 
 def _checked_bounds(when_full: str, max_bytes: int, max_age_s: float | None) -> Bounds:

@@ -334,6 +334,39 @@ async def test_spool_that_is_not_open_refuses(path: Path) -> None:
     await spool.close()
 
 
+async def test_call_from_another_event_loop_is_refused(path: Path) -> None:
+    async with Spool(path, NOWHERE) as spool:
+        for call in (lambda: spool.enqueue("orders", b"a"), spool.flush, spool.close):
+            with pytest.raises(SpoolError, match="from another event loop or thread than the one that started it"):
+                await asyncio.wait_for(asyncio.to_thread(asyncio.run, call()), 20)
+        await spool.enqueue("orders", b"b")
+
+    assert values(path) == [b"b"]
+
+
+async def test_spool_of_a_closed_event_loop_says_so(path: Path) -> None:
+    spool = Spool(path, NOWHERE)
+    await asyncio.to_thread(lambda: asyncio.run(spool.start()))
+
+    assert spool.health() == (False, "the event loop on which the spool was started is closed")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_file_deleted_while_open_is_told(path: Path, *, is_replaced: bool) -> None:
+    async with Spool(path, NOWHERE) as spool:
+        await spool.enqueue("orders", b"a")
+        path.rename(path.with_name("moved.db"))
+        if is_replaced:
+            path.write_bytes(b"")
+        with pytest.raises(SpoolError, match="the file was deleted or replaced while it was open") as caught:
+            await spool.enqueue("orders", b"b")
+        health = spool.health()
+
+    assert caught.value.outcome is Outcome.NOT_WRITTEN
+    assert not health.is_ready
+    assert "deleted or replaced" in health.reason
+
+
 async def test_existing_outbox_file_is_counted(path: Path) -> None:
     async with Spool(path, NOWHERE) as spool:
         await spool.enqueue("orders", bytes(100))
