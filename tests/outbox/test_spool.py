@@ -355,9 +355,9 @@ async def test_spool_of_a_closed_event_loop_says_so(path: Path) -> None:
 async def test_file_deleted_while_open_is_told(path: Path, *, is_replaced: bool) -> None:
     async with Spool(path, NOWHERE) as spool:
         await spool.enqueue("orders", b"a")
-        path.rename(path.with_name("moved.db"))
+        await asyncio.to_thread(path.rename, path.with_name("moved.db"))
         if is_replaced:
-            path.write_bytes(b"")
+            await asyncio.to_thread(path.write_bytes, b"")
         with pytest.raises(SpoolError, match="the file was deleted or replaced while it was open") as caught:
             await spool.enqueue("orders", b"b")
         health = spool.health()
