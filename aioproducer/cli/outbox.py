@@ -46,7 +46,7 @@ Schema: TypeAlias = Annotated[
 ]
 Ids: TypeAlias = Annotated[
     list[int] | None,
-    typer.Argument(metavar="[ID]...", help="Ids of rows; none is all.", show_default=False, min=-INT64, max=INT64 - 1),
+    typer.Argument(metavar="[ID]...", help="Ids of rows; none is all.", show_default=False),
 ]
 OfBatch: TypeAlias = Annotated[
     bool, typer.Option("--batch", help="The batch of which Kafka does not say whether it was committed.")
@@ -252,7 +252,7 @@ def retry(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    _refuse_both(ids, batch or new_identity)
+    _check_ids(ids, is_batch=batch or new_identity)
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         operations = Operations(made, engine)
@@ -278,7 +278,7 @@ def skip(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    _refuse_both(ids, batch)
+    _check_ids(ids, is_batch=batch)
     if not ids and not batch:
         usage_error("skip: give the ids of rows, or --batch")
 
@@ -292,7 +292,10 @@ def skip(
     _with_database(url, table, schema, run=run)
 
 
-def _refuse_both(ids: list[int] | None, is_batch: bool) -> None:
+def _check_ids(ids: list[int] | None, *, is_batch: bool) -> None:
+    for number in ids or []:
+        if not -INT64 <= number < INT64:
+            usage_error(f"ID must be the id of a row, a number of 64 bits, not {number}")
     if ids and is_batch:
         usage_error("give ids of rows, or --batch or --new-identity, not both")
 

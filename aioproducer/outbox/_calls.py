@@ -46,6 +46,19 @@ def fetch_error(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
+async def to_the_end(work: Coroutine[object, object, None]) -> None:
+    """Do what tidies up, however often the caller is cancelled meanwhile: a connection that is left out stays open."""
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
 async def ended(called: Called) -> bool:
     """Wait until the calls of an object have ended; cancel those that take too long, and return whether none did."""
     calls = [*called.calls]

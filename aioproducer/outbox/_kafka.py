@@ -172,6 +172,7 @@ class ProducerLog:
                 continue
             headers, faults = _headers_of(columns)
             refused |= faults
+            refused |= _faults_of_partitions(columns)
             parts += _by_partition(columns, headers)
         if refused:
             raise RowsRefusedError(refused)
@@ -200,6 +201,19 @@ def _headers_of(columns: _Columns) -> tuple[Sequence[Headers | None] | None, Map
         except ValueError as error:
             faults[number] = str(error)
     return headers, faults
+
+
+def _faults_of_partitions(columns: _Columns) -> dict[int, str]:
+    """Return what is wrong with values of the column `partition`, by id."""
+    faults: dict[int | None, str] = {}
+    for partition in set(columns.partitions):
+        try:
+            check_partition(partition)
+        except (TypeError, ValueError) as error:
+            faults[partition] = str(error)
+    if not faults:  # as nearly always
+        return {}
+    return {id_: faults[each] for id_, each in zip(columns.ids, columns.partitions, strict=True) if each in faults}
 
 
 def _by_partition(columns: _Columns, headers: Sequence[Headers | None] | None) -> Iterable[_Part]:

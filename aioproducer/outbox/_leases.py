@@ -18,7 +18,7 @@ from aioproducer.outbox._calls import ended, uninterrupted
 from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import State, decode_claimed
-from aioproducer.outbox._tables import Tables, current_ms
+from aioproducer.outbox._tables import Tables, current_ms, transacting
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Row as SqlRow
@@ -52,7 +52,7 @@ class Leases:
     """
 
     def __init__(self, engine: AsyncEngine, tables: Tables, *, owner: str, lease_s: float) -> None:
-        self._engine = engine
+        self._engine = transacting(engine)
         self._tables = tables
         self._relay = tables.relay
         self.owner = owner

@@ -11,9 +11,9 @@ from sqlalchemy import delete, func, insert, inspect, select, update
 
 from aioproducer.outbox._errors import OutboxError
 from aioproducer.outbox._leases import state_of
-from aioproducer.outbox._protocol import State, encode_claimed
+from aioproducer.outbox._protocol import State, encode_claimed, runs_of
 from aioproducer.outbox._shards import add_hash, shard_of
-from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ids_within, ms_of
+from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ids_within, ms_of, transacting
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aioproducer.outbox._outbox import Outbox
 
 SHOWN_KEY_BYTES = 40
+_FOR_DOUBT = ("outbox skip --batch", "outbox retry --batch", "outbox retry --new-identity")
+"""Commands of which one is in what a relay says where a person must decide."""
 
 
 class ShardStatus(NamedTuple):
@@ -69,7 +71,7 @@ class Operations:
 
     def __init__(self, outbox: Outbox, engine: AsyncEngine) -> None:
         self._tables = outbox._tables  # noqa: SLF001  # of the same package
-        self._engine = engine
+        self._engine = transacting(engine)
 
     async def status(self) -> Status:
         """Count, and return who works."""
@@ -117,11 +119,16 @@ class Operations:
         """Move parked rows back, with their ids; all without ids. Returns how many."""
         rows, parked, *_ = self._tables
         names = ["id", *RECORD_COLUMNS, "created_at"]
-        chosen = parked.c.id.in_(ids) if ids else parked.c.id.is_not(None)
+        chosen = select(parked.c.id).with_for_update()  # what is parked meanwhile stays
+        if ids:
+            chosen = chosen.where(parked.c.id.in_(ids))
         async with self._engine.begin() as connection:
-            back = select(*(parked.c[name] for name in names)).where(chosen)
-            await connection.execute(insert(rows).from_select(names, back))
-            return (await connection.execute(delete(parked).where(chosen))).rowcount
+            found = sorted((await connection.execute(chosen)).scalars())
+            for within in ids_within(parked.c.id, runs_of(found), self._engine.dialect.name):
+                back = select(*(parked.c[name] for name in names)).where(within)
+                await connection.execute(insert(rows).from_select(names, back))
+                await connection.execute(delete(parked).where(within))
+        return len(found)
 
     async def skip(self, ids: Sequence[int]) -> int:
         """Delete rows, parked or waiting; returns how many."""
@@ -166,9 +173,12 @@ class Operations:
             raise OutboxError(f"no relay has worked on outbox {self._tables.name!r} yet")
         if shard is None and number > 1 and not is_each:
             raise OutboxError(f"outbox {self._tables.name!r} has {number} shards: say which one, as in --shard 0")
-        is_working = select(relay.c.id).where(is_chosen, relay.c.lease_until > current_ms(), relay.c.trouble.is_(None))
-        if (await connection.execute(is_working)).first() is not None:
-            raise OutboxError("a relay works, so no batch is in doubt: end it first, if you want this all the same")
+        leased = (relay.c.lease_until > current_ms()).label("is_leased")
+        for row in await connection.execute(select(relay.c.trouble, leased).where(is_chosen)):
+            if row.trouble and not any(command in row.trouble for command in _FOR_DOUBT):
+                raise OutboxError(f"no batch is in doubt: the relay sends again once this is over: {row.trouble}")
+            if row.is_leased and not row.trouble:
+                raise OutboxError("a relay works, so no batch is in doubt: end it first, if you want this all the same")
         raised = update(relay).where(is_chosen).values(epoch=relay.c.epoch + 1, renewals=relay.c.renewals + 1)
         if not (await connection.execute(raised)).rowcount:
             raise OutboxError(f"outbox {self._tables.name!r} has the shards 0 to {number - 1}, not {shard}")

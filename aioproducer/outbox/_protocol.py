@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -114,10 +114,10 @@ class Store(Protocol):
         """Return some of the oldest rows, none only if there is none."""
 
     async def park(self, state: State, refused: Mapping[int, str]) -> None:
-        """Move rows, by id, to the parked ones, each with its error."""
+        """Move rows, by id, to the parked ones, each with its error, and write the state, which claims them no more."""
 
-    async def parked_keys(self) -> frozenset[tuple[str, bytes]]:
-        """Return topic and key of each parked row."""
+    async def parked_keys(self) -> Mapping[tuple[str, bytes], int]:
+        """Return topic and key of the parked rows, with the first id of each."""
 
 
 class Log(Protocol):
@@ -237,7 +237,8 @@ class Session:
         self._is_exact = is_exact
         self._on_claim = on_claim
         self._on_sent = on_sent
-        self._sent: list[Batch] = []  # committed, and their rows not deleted yet
+        self._sent: set[int] = set()  # numbers of batches that are committed, and whose rows are not deleted yet
+        self._turn = asyncio.Lock()  # of the state: the next batch is claimed while rows of one may be parked
 
     async def begin(self) -> None:
         """Fence older relays, and commit what they have claimed and not committed (S2 to S5)."""
@@ -309,21 +310,23 @@ class Session:
 
     async def _claim(self) -> Claimed | None:
         self._on_claim()
-        confirmed, state = list(self._sent), self.state
-        left = tuple(batch for batch in state.claimed if batch not in confirmed)
-        claimed = await self._store.claim(replace(state, claimed=left), confirmed)
-        self._sent = [batch for batch in self._sent if batch not in confirmed]
-        self.state = replace(state, claimed=left)
-        if claimed is not None:
-            self.state = replace(state, number=claimed.batch.number, claimed=(*left, claimed.batch))
-        return claimed
+        async with self._turn:
+            state, sent = self.state, frozenset(self._sent)
+            confirmed = [batch for batch in state.claimed if batch.number in sent]
+            left = tuple(batch for batch in state.claimed if batch.number not in sent)
+            claimed = await self._store.claim(replace(state, claimed=left), confirmed)
+            self._sent -= sent
+            self.state = replace(state, claimed=left)
+            if claimed is not None:
+                self.state = replace(state, number=claimed.batch.number, claimed=(*left, claimed.batch))
+            return claimed
 
     async def _commit(self, batch: Batch, rows: Sequence[StoredRow]) -> None:
         if self._is_exact and self.state.topic is None:  # a person has said that the batch is to be sent again
             await self._anchor(rows, batch.number - 1)
             rows = await self._store.read(batch)
         if self._is_exact and self.state.topic is None:  # nothing is left of it
-            self._sent.append(batch)
+            self._sent.add(batch.number)
             return
         position = Position(batch.number, self._token)
         rows = await self._without_parked_keys(rows)
@@ -333,20 +336,20 @@ class Session:
                 break
             except RowsRefusedError as refused:
                 rows = await self._refused(rows, refused.errors)
-        self._sent.append(batch)
+        self._sent.add(batch.number)
         self._on_sent(len(rows))
 
     async def _without_parked_keys(self, rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
         if not self._policy.parks_key:
             return rows
-        keys = await self._store.parked_keys()
+        first = await self._store.parked_keys()
         behind = {
             row.id: "an earlier row of its key is parked"
             for row in rows
-            if row.key is not None and (row.topic, row.key) in keys
+            if row.key is not None and row.id > first.get((row.topic, row.key), row.id)
         }
         if behind:
-            await self._store.park(self.state, behind)
+            await self._move_to_parked(behind)
         return [row for row in rows if row.id not in behind]
 
     async def _refused(self, rows: Sequence[StoredRow], errors: Mapping[int, str]) -> Sequence[StoredRow]:
@@ -361,7 +364,19 @@ class Session:
                 f"row {first} is refused: {errors[first]}. Nothing behind it is sent before: repair the cause, or run "
                 f"`aioproducer outbox skip {first}`"
             )
-        await self._store.park(self.state, errors)
+        await self._move_to_parked(errors)
+
+    async def _move_to_parked(self, errors: Mapping[int, str]) -> None:
+        """Park rows; no batch has them any more, for a person may move them back before it is confirmed."""
+        async with self._turn:
+            state = replace(self.state, claimed=tuple(_without(batch, errors) for batch in self.state.claimed))
+            await self._store.park(state, errors)
+            self.state = state
+
+
+def _without(batch: Batch, ids: Container[int]) -> Batch:
+    left = [each for first, last in batch.runs for each in range(first, last + 1) if each not in ids]
+    return Batch(batch.number, runs_of(left))
 
 
 def runs_of(ids: Sequence[int]) -> tuple[Run, ...]:

@@ -200,7 +200,7 @@ def decode_headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
         document = json.loads(text)
         pairs = document.items() if isinstance(document, dict) else document
         return [(_name(name), _content(content)) for name, content in pairs]
-    except (ValueError, TypeError, binascii.Error) as error:
+    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         allowed = 'JSON like [["name", "text"], ["name", null], ["name", {"base64": "..."}]] or {"name": "text"}'
         raise ValueError(f"headers must be {allowed}, not {text[:80]!r}: {error}") from error
 

@@ -37,7 +37,7 @@ from aioproducer.outbox._protocol import (
     runs_of,
 )
 from aioproducer.outbox._shards import add_hash, of_shard
-from aioproducer.outbox._tables import RECORD_COLUMNS, Tables, current_ms, current_time, ids_within, ms_of
+from aioproducer.outbox._tables import RECORD_COLUMNS, Tables, current_ms, current_time, ids_within, ms_of, transacting
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
@@ -75,7 +75,7 @@ class SqlStore:
         limits: Limits,
         keeps: bool = False,
     ) -> None:
-        self._engine = engine
+        self._engine = transacting(engine)
         self._tables = tables
         self._condition = of_shard(tables.rows, shard, shards)
         self._shards = shards
@@ -125,11 +125,9 @@ class SqlStore:
             OutboxTableError: they cannot be used.
         """
         check_dialect(self._engine.dialect)
-        level = "SERIALIZABLE" if self._engine.dialect.name == "sqlite" else "READ COMMITTED"
         tables = [*self._tables.needed, *([self._tables.sent] if self._keeps else [])]
         connection = await self._engine.connect()  # interrupted here, it would stay open
         try:
-            await connection.execution_options(isolation_level=level)
             await connection.run_sync(check_tables, tables)
             if self._shards > 1:
                 await add_hash(connection)
@@ -249,7 +247,7 @@ class SqlStore:
 
     @uninterrupted
     async def park(self, state: State, refused: Mapping[int, str]) -> None:
-        """Move rows, by id, to the parked ones, each with its error."""
+        """Move rows, by id, to the parked ones, each with its error, and write the claims without them."""
         rows, parked = self._tables.rows, self._tables.parked
         kept = [rows.c[name] for name in ("id", *RECORD_COLUMNS, "created_at")]
         names = [column.name for column in kept]
@@ -258,15 +256,17 @@ class SqlStore:
                 moved = select(*kept, literal(error)).where(rows.c.id == number)
                 await connection.execute(insert(parked).from_select([*names, "error"], moved))
                 await connection.execute(delete(rows).where(rows.c.id == number))
+            claimed = encode_claimed(state.claimed)
+            await connection.execute(update(self._tables.relay).where(self._own).values(claimed=claimed))
         self.rows_parked += len(refused)
 
     @uninterrupted
-    async def parked_keys(self) -> frozenset[tuple[str, bytes]]:
-        """Return topic and key of each parked row."""
-        parked = self._tables.parked
-        query = select(parked.c.topic, parked.c.key).where(parked.c.key.is_not(None)).distinct()
+    async def parked_keys(self) -> Mapping[tuple[str, bytes], int]:
+        """Return topic and key of the parked rows, with the first id of each."""
+        topic, key, id_ = (self._tables.parked.c[name] for name in ("topic", "key", "id"))
+        query = select(topic, key, func.min(id_)).where(key.is_not(None)).group_by(topic, key)
         async with self._transaction() as connection:
-            return frozenset((topic, key) for topic, key in await connection.execute(query))
+            return {(topic, key): first for topic, key, first in await connection.execute(query)}
 
     def _within(self, batches: Sequence[Batch]) -> Iterator[ColumnElement[bool]]:
         runs = [run for batch in batches for run in batch.runs]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import (
     ARRAY,
@@ -38,6 +38,9 @@ from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 from aioproducer.errors import ConfigurationError
 
@@ -245,6 +248,12 @@ def _relay_table(name: str, metadata: MetaData, schema: str | None) -> Table:
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
+
+
+def transacting(engine: AsyncEngine) -> AsyncEngine:
+    """Return an engine of the same pool whose connections have transactions, also where the user's commits each."""
+    level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "READ COMMITTED"
+    return engine.execution_options(isolation_level=level)
 
 
 RUNS_AT_ONCE: Final = 200

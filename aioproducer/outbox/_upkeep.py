@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import delete, func, select
 
 from aioproducer.outbox._calls import ended, uninterrupted
-from aioproducer.outbox._tables import Tables, current_ms, ms_of
+from aioproducer.outbox._tables import Tables, current_ms, ms_of, transacting
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -21,7 +21,7 @@ class Upkeep:
     """The tables of an outbox; each call uses a connection of the pool."""
 
     def __init__(self, engine: AsyncEngine, tables: Tables) -> None:
-        self._engine = engine
+        self._engine = transacting(engine)
         self._tables = tables
         self.calls: set[asyncio.Future[Any]] = set()
 

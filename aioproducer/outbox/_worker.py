@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._logs import event_log
 from aioproducer.outbox._attempts import Attempts, words_of
-from aioproducer.outbox._calls import fetch_error
+from aioproducer.outbox._calls import CLOSE_S, fetch_error, to_the_end
 from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import Policy, Session
 from aioproducer.outbox._wake import Waker, forget, watch
@@ -179,11 +179,15 @@ class ShardWorker:
             raise
         finally:
             self.is_working = False
-            await ended_tasks(tasks)
+            await to_the_end(self._end_work(state, trouble, tasks))
             sending.close()  # where it was not begun
-            await self._kafka.close()
-            await self._store.close()
-            with suppress(Exception):  # the lease ends by itself
+
+    async def _end_work(self, state: State, trouble: str | None, tasks: Iterable[asyncio.Task[None]]) -> None:
+        await ended_tasks(tasks)
+        await self._kafka.close()
+        await self._store.close()
+        with suppress(Exception):  # the lease ends by itself
+            async with asyncio.timeout(CLOSE_S):
                 await self._leases.release(state, trouble)
 
     async def _opened(self, sending: Coroutine[object, object, None]) -> None:

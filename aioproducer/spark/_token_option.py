@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from aioproducer.config._option_names import python_name
-from aioproducer.security._named_providers import named_provider
+from aioproducer.security import TokenProvider
 
 _OPTION: Final = "sasl_token_provider"
 
@@ -16,6 +16,12 @@ def with_token_provider(properties: Mapping[str, object]) -> dict[str, object]:
         ConfigurationError: the provider cannot be had in this process; shows no value of an argument.
     """
     return {
-        name: named_provider(value) if isinstance(value, str) and python_name(name) == _OPTION else value
+        name: _named(value) if isinstance(value, str) and python_name(name) == _OPTION else value
         for name, value in properties.items()
     }
+
+
+def _named(text: str) -> TokenProvider:
+    from aioproducer.security._named_providers import named_provider  # noqa: PLC0415  # imports a client of HTTP
+
+    return named_provider(text)

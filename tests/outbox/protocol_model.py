@@ -114,6 +114,7 @@ class World:
     written: list[int] = field(default_factory=list)  # ids that were committed, ever
     keys: dict[int, str] = field(default_factory=dict)
     refused: frozenset[int] = frozenset()
+    retried: set[int] = field(default_factory=set)
     ids: "count[int]" = field(default_factory=lambda: count(1))
     tokens: "count[int]" = field(default_factory=lambda: count(1))
     kafka: dict[str, Transactions] = field(default_factory=lambda: defaultdict(Transactions))  # by identity
@@ -139,6 +140,13 @@ class World:
         made = [State(identity=str(next(self.identities)), epoch=0) for _ in range(shards - len(kept))]
         self.states = [replace(state, shard=at, shards=shards) for at, state in enumerate([*kept, *made])]
         return True
+
+    def retry(self) -> None:
+        """Repair the cause of each refusal, and move the parked rows back."""
+        self.retried |= self.parked.keys()
+        self.refused -= self.parked.keys()
+        self.rows |= self.parked
+        self.parked.clear()
 
     def is_refused(self, is_other: bool) -> bool:  # noqa: FBT001  # tests take it away
         return is_other
@@ -265,12 +273,17 @@ class ModelStore:
             for number in refused:
                 if number in self._world.rows:
                     self._world.parked[number] = self._world.rows.pop(number)
+            self._write(claimed=state.claimed)
 
         await self._ask(effect)
 
-    async def parked_keys(self) -> frozenset[tuple[str, bytes]]:
-        keys = await self._ask(lambda: frozenset(("topic", key.encode()) for key in self._world.parked.values()))
-        assert isinstance(keys, frozenset)
+    async def parked_keys(self) -> Mapping[tuple[str, bytes], int]:
+        def effect() -> Mapping[tuple[str, bytes], int]:
+            oldest_last = sorted(self._world.parked.items(), reverse=True)
+            return {("topic", key.encode()): number for number, key in oldest_last}
+
+        keys = await self._ask(effect)
+        assert isinstance(keys, dict)
         return keys
 
 
@@ -312,6 +325,7 @@ class History:
 
     Args:
         shards: of each relay.
+        retries_at: step before which parked rows are moved back.
     """
 
     def __init__(  # what happens, for how long, and to what
@@ -322,8 +336,10 @@ class History:
         policy: Policy,
         refused: frozenset[int] = frozenset(),
         shards: tuple[int, int] = (1, 1),
+        retries_at: int | None = None,
     ) -> None:
         self._chooser = chooser
+        self._retries_at = retries_at
         self._shards = shards
         self._steps = steps
         self._policy = policy
@@ -336,8 +352,10 @@ class History:
             for shard in range(shards):
                 self._begin(f"relay {name}", partial(self._relay, shard=shard, shards=shards), rest=rest)
             self._begin(writer, self._writer)
-        for _ in range(self._steps):
+        for step in range(self._steps):
             await self._until_all_wait()
+            if step == self._retries_at:
+                self.world.retry()
             options = self._options()
             options[self._chooser.choose(len(options))]()
         for actor in self._actors:

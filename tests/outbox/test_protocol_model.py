@@ -32,15 +32,23 @@ def ended(
     policy: Policy = STOP,
     refused: frozenset[int] = frozenset(),
     shards: tuple[int, int] = (1, 1),
+    retries_at: int | None = None,
 ) -> World:
-    steps = STEPS * max(shards)
-    return asyncio.run(History(chooser, steps=steps, policy=policy, refused=refused, shards=shards).run())
+    history = History(
+        chooser,
+        steps=STEPS * max(shards),
+        policy=policy,
+        refused=refused,
+        shards=shards,
+        retries_at=retries_at,
+    )
+    return asyncio.run(history.run())
 
 
 def check_exactly_once(world: World) -> None:
     assert sorted(world.log) == sorted(set(world.written) - world.parked.keys())
     for key in ("writer x", "writer y"):
-        of_key = [number for number in world.log if world.keys[number] == key]
+        of_key = [each for each in world.log if world.keys[each] == key and each not in world.retried]
         assert of_key == sorted(of_key)
 
 
@@ -133,6 +141,16 @@ def test_refused_rows_are_parked_once_in_random_histories(parks_key: bool) -> No
         if parks_key:
             for number in world.parked:
                 assert not [each for each in world.log if each > number and world.keys[each] == world.keys[number]]
+
+
+@pytest.mark.slow(seconds=10)
+@pytest.mark.parametrize("retries_at", range(20, 100, 5))
+def test_parked_rows_are_sent_once_after_a_retry(retries_at: int) -> None:
+    """Also those that come back before the batch from which they were taken is confirmed."""
+    for seed in range(12):
+        chooser = Mostly(seed)
+        world = ended(chooser, policy=Policy(parks=True), refused=frozenset({2, 3, 5}), retries_at=retries_at)
+        check_exactly_once(world)
 
 
 @pytest.mark.parametrize("number,left", [(5, [6, 7]), (6, [7]), (7, [])])
