@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -58,12 +57,12 @@ def check_int(name: str, number: object, most: int = MAX_INT) -> None:
         raise ConfigurationError(f"{name} must be an int from 1 to {most:,}, not {number!r}")
 
 
-def check_seconds(name: str, number: object, *, most: float, least: float = 0.0) -> None:
+def check_seconds(name: str, number: object, *, least: float = 0.0, most: float) -> None:
     """Refuse what is not a time of more than `least`, or than nothing."""
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    if not is_number or not isfinite(number) or not (number > 0 and least <= number <= most):
-        floor = f"of at least {least}" if least else "above 0"
-        raise ConfigurationError(f"{name} must be a number of seconds {floor}, and at most {most:,}, not {number!r}")
+    if isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= most and number >= least:
+        return
+    floor = f"of at least {least}" if least else "above 0"
+    raise ConfigurationError(f"{name} must be a number of seconds {floor}, and at most {most:,}, not {number!r}")
 
 
 def checked_keep(keep: timedelta | float | None) -> float | None:
