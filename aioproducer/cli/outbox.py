@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 import anyio
 import typer
 from sqlalchemy import create_mock_engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.schema import ExecutableDDLElement
 
@@ -17,10 +17,18 @@ from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, tell
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
-from aioproducer.outbox import Outbox, Relay
+from aioproducer.outbox import Outbox, OutboxTableError, Relay
+from aioproducer.outbox._arguments import check_engine
+from aioproducer.outbox._attempts import words_of
+from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._operations import Operations, Status
 
 REPORT_S: Final = 1.0
+INT64: Final = 2**63
+REFUSED_STATES: Final = ("28", "3D", "42")
+"""Classes of SQLSTATE that no repetition changes: the user or password, the name of the database, rights."""
+REFUSED_WORDS: Final = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied")
+"""Of psycopg, which has no SQLSTATE when it connects; errors in other words are tried again and told."""
 
 Url: TypeAlias = Annotated[
     str,
@@ -37,7 +45,8 @@ Schema: TypeAlias = Annotated[
     str | None, typer.Option("--schema", metavar="NAME", help="Schema of the tables.", show_default=False)
 ]
 Ids: TypeAlias = Annotated[
-    list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of rows; none is all.", show_default=False)
+    list[int] | None,
+    typer.Argument(metavar="[ID]...", help="Ids of rows; none is all.", show_default=False),
 ]
 OfBatch: TypeAlias = Annotated[
     bool, typer.Option("--batch", help="The batch of which Kafka does not say whether it was committed.")
@@ -71,10 +80,11 @@ def create(
         return
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
+        await _connect(engine)
         await made.create(engine)
         say([f"outbox {made.name} exists"])
 
-    _with_database(url, table, schema, run=run)
+    _with_database(url, table, schema, run=run, is_made=True)
 
 
 def _say_statements(url: str, table: str, schema: str | None) -> None:
@@ -112,7 +122,10 @@ def relay(
 ) -> None:
     """Send the rows of an outbox to Kafka until Ctrl-C, or stand by while another relay does.
 
-    Exit code 130: ended by a signal. 1: an error of the database that no repetition helps. 2: invalid usage.
+    A database that is away is tried again, and told.
+
+    Exit code 130: ended by a signal. 1: at the start the tables are missing, or the database refuses the user, the
+    password or its name. 2: invalid usage.
     """
     policy = on_refused.replace("-", " ")
     if policy not in {"stop", "park", "park key"}:
@@ -131,27 +144,46 @@ def relay(
                 engine, producer, on_refused=chosen, transactional=not not_transactional, shards=shards, keep=keep
             )
         except ConfigurationError as error:
-            usage_error(f"--{error}")
-        await running.start()
-        try:
-            await _report(running)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await running.close()
+            usage_error(f"--{error}" if error.option is None else properties.located(error))
+        await _look_first(made, engine)
+        await _report(running)
 
-    _with_database(url, table, schema, run=run)
+    _with_database(url, table, schema, run=run, is_made=True)
     sys.exit(EXIT_INTERRUPTED)
 
 
+async def _look_first(made: Outbox, engine: AsyncEngine) -> None:
+    """Raise what no repetition helps; anything else the relay meets too, and tells."""
+    try:
+        await _check(made, engine)
+    except OutboxTableError:
+        raise
+    except (DBAPIError, OSError) as error:
+        if _is_refusal(error):
+            raise
+
+
+def _is_refusal(error: Exception) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    state = str(getattr(cause, "sqlstate", None) or "")
+    is_worded = type(cause).__module__.startswith("psycopg") and any(word in str(cause) for word in REFUSED_WORDS)
+    return state.startswith(REFUSED_STATES) or is_worded or isinstance(error, ProgrammingError)
+
+
 async def _report(running: Relay) -> None:
-    """Say what the relay does, where that changes, without an end."""
+    """Start a relay, and say what it does, where that changes, without an end."""
+    await running.start()
     said = ""
-    while True:
-        explained = running.explain()
-        if explained.partition(":")[0] != said.partition(":")[0]:
-            tell(f"aioproducer: {explained}")
-        said = explained
-        await anyio.sleep(REPORT_S)
+    try:
+        while True:
+            explained = running.explain()
+            if explained.partition(":")[0] != said.partition(":")[0]:
+                tell(f"aioproducer: {explained}")
+            said = explained
+            await anyio.sleep(REPORT_S)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await running.close()
 
 
 @outbox.command("status")
@@ -220,7 +252,7 @@ def retry(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    _refuse_both(ids, batch or new_identity)
+    _check_ids(ids, is_batch=batch or new_identity)
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         operations = Operations(made, engine)
@@ -246,7 +278,7 @@ def skip(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    _refuse_both(ids, batch)
+    _check_ids(ids, is_batch=batch)
     if not ids and not batch:
         usage_error("skip: give the ids of rows, or --batch")
 
@@ -260,7 +292,10 @@ def skip(
     _with_database(url, table, schema, run=run)
 
 
-def _refuse_both(ids: list[int] | None, is_batch: bool) -> None:
+def _check_ids(ids: list[int] | None, *, is_batch: bool) -> None:
+    for number in ids or []:
+        if not -INT64 <= number < INT64:
+            usage_error(f"ID must be the id of a row, a number of 64 bits, not {number}")
     if ids and is_batch:
         usage_error("give ids of rows, or --batch or --new-identity, not both")
 
@@ -277,13 +312,28 @@ def _shown(value: object) -> str:
 
 
 def _with_database(
-    url: str, table: str, schema: str | None, *, run: Callable[[Outbox, AsyncEngine], Awaitable[None]]
+    url: str,
+    table: str,
+    schema: str | None,
+    *,
+    run: Callable[[Outbox, AsyncEngine], Awaitable[None]],
+    is_made: bool = False,
 ) -> None:
-    """Run with an outbox and its database; what cannot be had is a usage error."""
+    """Run with an outbox and its database; what cannot be had is a usage error.
+
+    Args:
+        is_made: whether `run` looks by itself whether the tables are there.
+    """
     made, engine = _outbox_and_engine(url, table, schema)
+    try:
+        check_engine(engine)
+    except ConfigurationError as error:
+        usage_error(f"URL: {error}")
 
     async def main() -> None:
         try:
+            if not is_made:
+                await _check(made, engine)
             await run(made, engine)
         finally:
             with anyio.CancelScope(shield=True):
@@ -295,9 +345,28 @@ def _with_database(
         tell(f"aioproducer: {error}")
         sys.exit(EXIT_FAILED)
     except (DBAPIError, OSError) as error:
-        cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-        tell(f"aioproducer: {cause}")
+        tell(f"aioproducer: {words_of(error)}")
         sys.exit(EXIT_FAILED)
+
+
+async def _check(made: Outbox, engine: AsyncEngine) -> None:
+    """Connect, and refuse tables that cannot be used, without making anything."""
+    check_dialect(engine.dialect)
+    path = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and not path.startswith("file:") and not await anyio.Path(path).exists():
+        raise OutboxTableError(f"there is no file {path!r}: create it with `aioproducer outbox create URL`")
+    await _connect(engine)
+    async with engine.connect() as connection:
+        await connection.run_sync(check_tables, made._tables.needed)  # noqa: SLF001  # of the same package
+
+
+async def _connect(engine: AsyncEngine) -> None:
+    """Connect once: a driver refuses parameters of the URL by a TypeError."""
+    try:
+        async with engine.connect():
+            pass
+    except TypeError as error:
+        usage_error(f"URL: the driver {engine.dialect.driver} refuses a parameter: {error}")
 
 
 def _outbox_and_engine(url: str, table: str, schema: str | None) -> tuple[Outbox, AsyncEngine]:

@@ -33,9 +33,17 @@ def uninterrupted(
         task = asyncio.ensure_future(method(self, *args, **kwargs))
         self.calls.add(task)
         task.add_done_callback(self.calls.discard)
-        return await asyncio.shield(task)
+        task.add_done_callback(fetch_error)
+        await asyncio.wait([task])
+        return task.result()
 
     return run
+
+
+def fetch_error(task: asyncio.Future[Any]) -> None:
+    """Have asyncio not report the error of a task whose caller was cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def to_the_end(work: Coroutine[object, object, None]) -> None:
@@ -57,8 +65,5 @@ async def ended(called: Called) -> bool:
     if calls:
         await asyncio.wait(calls, timeout=CLOSE_S)
     for call in calls:
-        if not call.done():
-            call.cancel()
-        elif not call.cancelled():
-            call.exception()  # it was raised, or its caller was cancelled
+        call.cancel()
     return all(call.done() for call in calls)

@@ -23,6 +23,7 @@ from aioproducer.errors import (
     TopicAuthorizationError,
     TransactionAbortableError,
 )
+from aioproducer.outbox._arguments import check_exact
 from aioproducer.outbox._protocol import Position, RowsRefusedError, StoredRow
 from aioproducer.outbox._record import decode_headers
 from aioproducer.records import OffsetAndMetadata, TopicPartition, check_partition, check_topic_name
@@ -86,6 +87,8 @@ class ProducerLog:
                 raise ConfigurationError(
                     f"{name} is not for a relay: rows are bytes, and have an id of their own", option=name
                 )
+        if is_exact:
+            check_exact(config)
         self._config = config
         self._prefix = prefix
         self._is_exact = is_exact

@@ -11,7 +11,16 @@ from sqlalchemy import Connection, Engine, MetaData
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import ConfigurationError
+from aioproducer.outbox._arguments import (
+    DAY_S,
+    check_choice,
+    check_engine,
+    check_id_prefix,
+    check_int,
+    check_seconds,
+    check_switch,
+    checked_keep,
+)
 from aioproducer.outbox._check import check_existing
 from aioproducer.outbox._kafka import ID_PREFIX, ProducerLog
 from aioproducer.outbox._leases import Leases
@@ -49,6 +58,7 @@ _POLICIES: Final = {"stop": Policy(), "park": Policy(parks=True), "park key": Po
 BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
 LEASE_S: Final = 10.0
+LEAST_LEASE_S: Final = 0.1
 
 
 class Outbox:
@@ -248,7 +258,8 @@ class Outbox:
         Consumers see each row once with `isolation_level="read_committed"`.
 
         Args:
-            engine: of SQLAlchemy, asynchronous; the relay keeps one of its connections, and uses a second now and then.
+            engine: of SQLAlchemy, asynchronous, and not of SQLite in memory, which has one connection for all; the
+                relay keeps one of its connections, and uses a second now and then.
             bootstrap_servers: as of `Producer`, with its options.
             on_refused: what to do with a row that Kafka refuses for good. "stop": nothing after it is sent until it is
                 accepted or skipped. "park": it is moved to the table of parked rows, and the others go on. "park key":
@@ -269,19 +280,15 @@ class Outbox:
             TypeError: the engine is not asynchronous.
             ConfigurationError: an argument or option.
         """
-        if not isinstance(engine, AsyncEngine):
-            raise TypeError(
-                f"engine must be an AsyncEngine, as of create_async_engine(...), not {type(engine).__name__}"
-            )
-        if on_refused not in _POLICIES:
-            raise ConfigurationError(f"on_refused must be one of {', '.join(map(repr, _POLICIES))}, not {on_refused!r}")
-        for name, number in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes), ("lease_s", lease_s)):
-            _check_positive(name, number)
-        if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= MAX_SHARDS:
-            raise ConfigurationError(f"shards must be an int from 1 to {MAX_SHARDS}, not {shards!r}")
-        keep_s = keep.total_seconds() if isinstance(keep, timedelta) else keep
-        if keep_s is not None:
-            _check_positive("keep", keep_s)
+        check_engine(engine)
+        check_choice("on_refused", on_refused, tuple(_POLICIES))
+        check_switch("transactional", transactional)
+        check_int("shards", shards, MAX_SHARDS)
+        check_int("batch_rows", batch_rows)
+        check_int("batch_bytes", batch_bytes)
+        check_seconds("lease_s", lease_s, least=LEAST_LEASE_S, most=DAY_S)
+        check_id_prefix(id_prefix)
+        keep_s = checked_keep(keep)
         config = ProducerConfig.of(bootstrap_servers, options)
         new_log = partial(ProducerLog, config, prefix=id_prefix, is_exact=transactional)
         new_log()  # refuses options
@@ -328,8 +335,3 @@ def _checked_metadata(metadata: object) -> MetaData:
         return metadata
     found = metadata.__name__ if isinstance(metadata, type) else type(metadata).__name__
     raise TypeError(f"metadata must be a MetaData of SQLAlchemy, such as Base.metadata, not {found}")
-
-
-def _check_positive(name: str, number: object) -> None:
-    if not isinstance(number, int | float) or isinstance(number, bool) or not number > 0:
-        raise ConfigurationError(f"{name} must be a number above 0, not {number!r}")

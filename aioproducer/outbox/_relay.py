@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LISTEN_AGAIN_S: Final = 1.0
 SHARED_EVENLY: Final = 2
 """Shards that another relay has more, from which on it is asked for one."""
+STARTS: Final = "starts: waits for the database to say whether another relay works"
 _GROUP: Final = "aioproducer-metrics"
 
 
@@ -116,14 +117,24 @@ class Relay:
         return self
 
     async def close(self) -> None:
-        """Send no more rows: the transaction that is open ends, and another relay may work at once."""
-        self._is_closed = True
-        task, self._task = self._task, None
-        if task is not None:
+        """Send no more rows: the transaction that is open ends, and another relay may work at once.
+
+        Raises:
+            OutboxError: the relay was started on another event loop, which runs.
+        """
+        task = self._task
+        if task is not None and not task.done() and task.get_loop() is not asyncio.get_running_loop():
+            if not task.get_loop().is_closed():
+                raise OutboxError(f"relay {self._name!r} was started on another event loop: close it there")
+            task = None
+        self._is_closed, self._task = True, None
+        if task is None:
+            return
+        if not task.done():
             task.cancel()
             await asyncio.wait([task])
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -154,7 +165,7 @@ class Relay:
             retries=self._attempts.retries + sum(worker.attempts.retries for worker in self._workers),
             rows_waiting=rows,
             oldest_age_s=age,
-            trouble=self._why_not_sent(),
+            trouble=self._why_ended() or self._why_not_sent(),
         )
 
     def health(self) -> Health:
@@ -163,15 +174,13 @@ class Relay:
             return Health(
                 is_ready=False, reason="the relay is closed" if self._is_closed else "the relay is not started"
             )
-        reason = self._why_not_sent()
+        reason = self._why_ended() or self._why_not_sent() or ("" if self._knows_who_works() else STARTS)
         return Health(is_ready=not reason, reason=reason)
 
     def explain(self) -> str:
         """Return in one line what the relay does, or why it does not."""
-        if self._task is None:
-            return self.health().reason
-        if reason := self._why_not_sent():
-            return f"nothing is sent: {reason}"
+        if reason := self.health().reason:
+            return reason if self._task is None or reason == STARTS else f"nothing is sent: {reason}"
         if self._stored_shards != self._shards:
             return (
                 f"another relay works, with shards={self._stored_shards}; this one, with shards={self._shards}, stands "
@@ -185,7 +194,26 @@ class Relay:
         return f"works{of}: {self.statistics().rows_sent:,} rows sent{waiting}"
 
     def _working(self) -> list[int]:
+        if self._why_ended():
+            return []
         return [shard for shard, worker in enumerate(self._workers) if worker.is_working]
+
+    def _knows_who_works(self) -> bool:
+        is_divided_otherwise = self._stored_shards != self._shards
+        return is_divided_otherwise or any(worker.knows_who_works for worker in self._workers)
+
+    def _why_ended(self) -> str:
+        """Return why nothing runs any more of a relay that was not closed; empty without."""
+        if self._task is None:
+            return ""
+        reason = ""
+        if self._task.get_loop().is_closed():
+            reason = "the event loop on which the relay was started is closed"
+        elif self._task.cancelled():
+            reason = "the task of the relay was cancelled"
+        elif self._task.done():
+            reason = f"the task of the relay has ended: {self._task.exception()!r}"
+        return reason and f"{reason}; make another one with `outbox.relay`"
 
     def _why_not_sent(self) -> str:
         """Return what keeps rows of any shard from being sent; empty without."""

@@ -20,6 +20,7 @@ from aioproducer._logs import event_log
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, Outcome
 from aioproducer.metrics import Health, Metric, MetricKind
+from aioproducer.outbox._arguments import DAY_S, MAX_AGE_S, check_choice, check_int, check_seconds
 from aioproducer.outbox._errors import SpoolError, SpoolFullError
 from aioproducer.outbox._outbox import BATCH_BYTES, OnRefused, Outbox
 from aioproducer.outbox._record import PendingRow, RowMaker, checked_records, record_of
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 WhenFull: TypeAlias = Literal["wait", "refuse", "drop oldest"]
 _CHOICES: Final = ("wait", "refuse", "drop oldest")
 MAX_BYTES: Final = 1024 * 1024 * 1024
+MOST_BYTES: Final = 2**48
+"""SQLite's files are not larger."""
 LOCK_TIMEOUT_S: Final = 5.0
 ENTRIES_AT_ONCE: Final = 1_000
 """Calls that share one transaction at most, so that the relay has its turn."""
@@ -147,7 +150,7 @@ class Spool:
     ) -> None:
         self._path = _checked_path(path)
         bounds = _checked_bounds(when_full, max_bytes, max_age_s)
-        _check_seconds("lock_timeout_s", lock_timeout_s)
+        check_seconds("lock_timeout_s", lock_timeout_s, most=DAY_S)
         config = ProducerConfig.of(bootstrap_servers, options)
         self._maker = RowMaker(
             key_serializer=config.key_serializer,
@@ -172,6 +175,7 @@ class Spool:
         self._entries: deque[_Entry] = deque()
         self._given = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_begun = self._is_closed = False
         self._counts = _Counts()
 
@@ -187,7 +191,7 @@ class Spool:
             raise SpoolError(f"spool {str(self._path)!r} is closed: make another one")
         if self._is_begun:
             return self
-        self._is_begun = True
+        self._is_begun, self._loop = True, asyncio.get_running_loop()
         try:
             self._counts.contents = await self._in_thread(self._file.open)
         except BaseException:
@@ -207,9 +211,14 @@ class Spool:
         """Store what was given, and stop sending: the rest stays in the file, and is sent after the next start.
 
         Calls that wait for room get `SpoolFullError`. `flush` before it waits until everything was sent.
+
+        Raises:
+            SpoolError: the spool was started on another event loop.
         """
         if self._is_closed:
             return
+        if self._loop is not None:
+            self._check_loop()
         self._is_closed = True
         task = self._task
         if task is None:
@@ -253,7 +262,8 @@ class Spool:
             TypeError, ValueError: an argument; names it and what is allowed.
             SerializationError, RecordTooLargeError: as `Outbox.enqueue`.
             SpoolFullError: there is no room, or never will be: the record is larger than `max_bytes`.
-            SpoolError: the spool is not open, or the file cannot be written: disk full, locked, read-only.
+            SpoolError: the spool is not open, or was started on another event loop, or the file cannot be written: disk
+                full, locked, read-only, deleted.
         """
         await self._store([record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)])
 
@@ -304,7 +314,7 @@ class Spool:
             return Health(
                 is_ready=False, reason="the spool is closed" if self._is_closed else "the spool is not started"
             )
-        reason = self._counts.trouble or self._counts.full
+        reason = self._why_ended() or self._counts.trouble or self._counts.full
         return Health(is_ready=not reason, reason=reason)
 
     def metrics(self) -> list[Metric]:
@@ -342,9 +352,29 @@ class Spool:
         await stored
 
     def _check_open(self) -> None:
-        if self._task is None or self._is_closed or self._task.done():
+        if self._task is None or self._is_closed:
             what = "is closed" if self._is_closed else "is not started: use `async with`, or await start()"
-            raise SpoolError(f"spool {str(self._path)!r} {what}", outcome=Outcome.NOT_WRITTEN)
+            raise self._error_of_call(what)
+        self._check_loop()
+        if reason := self._why_ended():
+            raise self._error_of_call(f"cannot store: {reason}")
+
+    def _check_loop(self) -> None:
+        if self._loop is not asyncio.get_running_loop():
+            raise self._error_of_call(
+                "was called from another event loop or thread than the one that started it: use "
+                "asyncio.run_coroutine_threadsafe(...) with that loop, or start a spool on each loop; they may use one "
+                "file"
+            )
+
+    def _why_ended(self) -> str:
+        """Return why nothing is stored any more by a spool that was not closed; empty without."""
+        if self._loop is not None and self._loop.is_closed():
+            return "the event loop on which the spool was started is closed"
+        return "the task of the spool was cancelled" if self._task is not None and self._task.done() else ""
+
+    def _error_of_call(self, what: str) -> SpoolError:
+        return SpoolError(f"spool {str(self._path)!r} {what}", outcome=Outcome.NOT_WRITTEN)
 
     async def _run(self) -> None:
         """Store what is given, all that waits by one transaction, until the spool is closed."""
@@ -441,22 +471,15 @@ def _checked_path(path: str | PathLike[str]) -> Path:
     text = fspath(path)
     if not text or text.startswith((":memory:", "file:")) or "://" in text:
         raise ConfigurationError(f"path must be the path of a file, as 'spool.db', not {text!r}")
-    return Path(text)
+    return Path(text).absolute()  # the relay opens it too, perhaps in another working directory
 
 
 def _checked_bounds(when_full: str, max_bytes: int, max_age_s: float | None) -> Bounds:
-    if when_full not in _CHOICES:
-        raise ConfigurationError(f"when_full must be one of {', '.join(map(repr, _CHOICES))}, not {when_full!r}")
-    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
-        raise ConfigurationError(f"max_bytes must be an int of at least 1, not {max_bytes!r}")
+    check_choice("when_full", when_full, _CHOICES)
+    check_int("max_bytes", max_bytes, MOST_BYTES)
     if max_age_s is not None:
-        _check_seconds("max_age_s", max_age_s)
+        check_seconds("max_age_s", max_age_s, most=MAX_AGE_S)
     return Bounds(max_bytes, max_age_s, waits=when_full == "wait", drops=when_full == "drop oldest")
-
-
-def _check_seconds(name: str, number: float) -> None:
-    if not isinstance(number, int | float) or isinstance(number, bool) or not number > 0:
-        raise ConfigurationError(f"{name} must be a number of seconds above 0, not {number!r}")
 
 
 def _engine(path: Path, lock_timeout_s: float) -> AsyncEngine:

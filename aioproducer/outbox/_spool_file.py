@@ -113,6 +113,7 @@ class SpoolFile:
         self._bounds = bounds
         self._lock_timeout_s = lock_timeout_s
         self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
         marks = ", ".join("?" * len(Row._fields))
         self._insert = f"INSERT INTO {tables.name} ({', '.join(Row._fields)}) VALUES ({marks})"  # noqa: S608  # our names
         self._age_ms = "CAST(round((julianday('now') - julianday(created_at)) * 86400000) AS INTEGER)"
@@ -125,6 +126,7 @@ class SpoolFile:
         """
         try:
             self._connection = sqlite3.connect(self._path, timeout=self._lock_timeout_s, isolation_level=None)
+            self._identity = self._found()
             for pragma in DURABLE:
                 self._connection.execute(pragma)
             self._write_ahead_log(self._connection)
@@ -172,6 +174,7 @@ class SpoolFile:
         Raises:
             SpoolError: none of them is stored, or `outcome` says that it is not known.
         """
+        self._check_file(Outcome.NOT_WRITTEN)
         self._check_disk()
         with self._transaction() as connection:
             if self._bounds.drops:
@@ -189,7 +192,21 @@ class SpoolFile:
                     held += parcel.size
                 faults.append(fault)
             contents = self._contents(connection)
+        self._check_file(Outcome.UNKNOWN)  # the relay may send what the file has that is gone
         return faults, contents
+
+    def _check_file(self, outcome: Outcome) -> None:
+        """Refuse to go on with a file that is not at its path any more: the next start would not find its records."""
+        if self._found() != self._identity:
+            text = "the file was deleted or replaced while it was open, with what it held: make another spool"
+            raise self._error(text, outcome)
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _check_disk(self) -> None:
         """Leave the relay its part of the disk; pages of the file that are not used count as free."""
@@ -210,6 +227,7 @@ class SpoolFile:
         Raises:
             SpoolError: the file cannot be read or written.
         """
+        self._check_file(Outcome.NOT_WRITTEN)
         if self._bounds.drops and self._bounds.age_s is not None:
             with self._transaction() as connection:
                 self._drop_old(connection)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._logs import event_log
 from aioproducer.outbox._attempts import Attempts, words_of
-from aioproducer.outbox._calls import CLOSE_S, to_the_end
+from aioproducer.outbox._calls import CLOSE_S, fetch_error, to_the_end
 from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import Policy, Session
 from aioproducer.outbox._wake import Waker, forget, watch
@@ -83,6 +83,8 @@ class ShardWorker:
         self._events = event_log(f"outbox {outbox}" if shards == 1 else f"outbox {outbox} shard {shard}")
         self.attempts: Attempts = Attempts(self._events)
         self.is_working: bool = False
+        self.knows_who_works: bool = False
+        """Whether this has worked, or has seen that another relay does."""
         self._rows_sent = 0
         self._batches_sent = 0
         self._left = asyncio.Event()
@@ -158,7 +160,7 @@ class ShardWorker:
             is_over = is_free or lease.left_ms <= 0 or monotonic() - seen_at > self._choices.lease_s
             if is_over and (state := await self._leases.take_over(self._shard, self._shards, lease)) is not None:
                 return state
-            self.attempts.trouble = ""
+            self.knows_who_works, self.attempts.trouble = True, ""
             await asyncio.sleep(min(self._choices.lease_s / 5, 1.0))
 
     async def _work(self, state: State, sending: Coroutine[object, object, None]) -> None:
@@ -190,7 +192,7 @@ class ShardWorker:
 
     async def _opened(self, sending: Coroutine[object, object, None]) -> None:
         await self._store.open()
-        self.is_working = True
+        self.is_working = self.knows_who_works = True
         self._on_work()
         await sending
 
@@ -261,6 +263,8 @@ def total_of(counts: Iterable[Counts]) -> Counts:
 async def ended_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Cancel tasks until they have ended: a driver that meets an error may lose a cancellation."""
     running = set(tasks)
+    for task in running:
+        task.add_done_callback(fetch_error)
     while running:
         for task in running:
             task.cancel()

@@ -1,6 +1,8 @@
 """`aioproducer outbox`, on SQLite and the embedded cluster."""
 
+import asyncio
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,18 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from aioproducer.outbox import Outbox
 from aioproducer.testing import FakeCluster
 from tests.cli.commands import ended, refused, run, started
+from tests.outbox.postgres import Postgres, missing_for_postgres
 from tests.outbox.test_relay import rows_left, until
 
 pytestmark = pytest.mark.slow
+
+
+URL = "sqlite+aiosqlite:///not-made.db"
+NO_TABLE = "there is no table 'kafka_outbox': create it with `aioproducer outbox create URL`"
+
+
+def path_of(url: str) -> Path:
+    return Path(url.removeprefix("sqlite+aiosqlite:///"))
 
 
 @pytest.fixture
@@ -79,10 +90,70 @@ async def test_relay_divides_and_keeps_rows(url: str) -> None:
 
 
 def test_missing_table_is_one_line(url: str) -> None:
-    result = refused("outbox", "status", url)
+    sqlite3.connect(path_of(url)).close()
+    for command in (["status"], ["parked"], ["retry"], ["skip", "1"], ["relay", "-b", "127.0.0.1:1"]):
+        result = refused("outbox", command[0], url, *command[1:])
+
+        assert result.code == 1
+        assert result.errors == [f"{NO_TABLE}, or by a migration of the tables in the MetaData of Outbox(metadata=...)"]
+
+
+@pytest.mark.parametrize("command", [["status"], ["skip", "1"], ["relay", "-b", "127.0.0.1:1"]])
+def test_missing_file_is_told_and_not_made(command: list[str], url: str) -> None:
+    result = refused("outbox", command[0], url, *command[1:])
 
     assert result.code == 1
-    assert result.errors == ["no such table: kafka_outbox_relay"]
+    assert result.errors == [f"there is no file '{path_of(url)}': create it with `aioproducer outbox create URL`"]
+    assert not path_of(url).exists()
+
+
+@pytest.mark.parametrize("command", [["create"], ["status"], ["relay", "-b", "127.0.0.1:1"]])
+def test_parameter_that_a_driver_refuses_is_told(command: list[str]) -> None:
+    url = "postgresql+asyncpg://user@127.0.0.1:1/name?sslmode=require"
+    result = refused("outbox", command[0], url, *command[1:])
+
+    assert result.code == 2
+    assert result.errors == [
+        "URL: the driver asyncpg refuses a parameter: connect() got an unexpected keyword argument 'sslmode'"
+    ]
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_relay_ends_where_the_database_refuses_it(driver: str) -> None:
+    if reason := missing_for_postgres():
+        pytest.skip(reason)
+    server = Postgres()
+    try:
+        result = await run("outbox", "relay", f"{server.url(driver)}x", "-b", "127.0.0.1:1")
+    finally:
+        server.stop()
+
+    assert result.code == 1
+    assert 'database "postgresx" does not exist' in result.errors[-1]
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_relay_goes_on_while_the_database_is_away(driver: str) -> None:
+    url = f"postgresql+{driver}://user@127.0.0.1:1/name"
+    async with started("outbox", "relay", url, "-b", "127.0.0.1:1") as relay:
+        assert relay.stderr is not None
+        first = await asyncio.wait_for(relay.stderr.readline(), 60)
+        while b"nothing is sent" not in first:
+            first = await asyncio.wait_for(relay.stderr.readline(), 60)
+        relay.terminate()
+        stopped = await ended(relay)
+
+    assert stopped.code == 130
+
+
+def test_relay_names_the_line_of_an_option(url: str, tmp_path: Path) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text("linger.ms=5\nacks=1\n", "utf-8")
+    result = refused("outbox", "relay", url, "-b", "127.0.0.1:1", "--config", str(properties))
+
+    assert result.code == 2
+    assert "client.properties, line 2" in result.errors[0]
+    assert "acks=1 is not for a relay with transactions" in result.errors[0]
 
 
 @pytest.mark.parametrize(
@@ -90,15 +161,19 @@ def test_missing_table_is_one_line(url: str) -> None:
     [
         (["create", "orders.db"], "URL: Could not parse SQLAlchemy URL"),
         (["create", "sqlite:///a.db"], "URL: The asyncio extension requires an async driver"),
-        (["create", "sqlite+aiosqlite://", "--table", "a b"], "name must be the name of a table"),
-        (["skip", "sqlite+aiosqlite://"], "give the ids of rows, or --batch"),
-        (["retry", "sqlite+aiosqlite://", "1", "--batch"], "not both"),
-        (["relay", "sqlite+aiosqlite://", "--on-refused", "drop"], "--on-refused must be stop, park or park-key"),
+        (["create", URL, "--table", "a b"], "name must be the name of a table"),
+        (["create", "sqlite+aiosqlite://"], "URL: engine must give each transaction a connection of its own"),
+        (["status", "sqlite+aiosqlite:///:memory:"], "URL: engine must give each transaction"),
+        (["skip", URL, "9" * 20], "ID must be the id of a row, a number of 64 bits, not 9999"),
+        (["retry", URL, "9" * 20], "ID must be the id of a row, a number of 64 bits, not 9999"),
+        (["skip", URL], "give the ids of rows, or --batch"),
+        (["retry", URL, "1", "--batch"], "not both"),
+        (["relay", URL, "--on-refused", "drop"], "--on-refused must be stop, park or park-key"),
         (
-            ["relay", "sqlite+aiosqlite://", "-b", "127.0.0.1:1", "--shards", "0"],
+            ["relay", URL, "-b", "127.0.0.1:1", "--shards", "0"],
             "--shards must be an int from 1 to 32",
         ),
-        (["relay", "sqlite+aiosqlite://", "-b", "127.0.0.1:1", "--keep", "0"], "--keep must be a number above 0"),
+        (["relay", URL, "-b", "127.0.0.1:1", "--keep", "0"], "--keep must be a number of seconds above 0"),
     ],
 )
 def test_bad_argument_is_a_usage_error(arguments: list[str], text: str) -> None:

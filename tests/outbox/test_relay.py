@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from math import inf, nan
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -187,8 +189,8 @@ async def test_relay_goes_on_after_the_broker_was_away(engine: AsyncEngine, outb
         await until(lambda: relay.health().is_ready)
 
 
-async def test_missing_table_is_in_readiness(outbox: Outbox, kafka: FakeCluster) -> None:
-    made = create_async_engine("sqlite+aiosqlite://")
+async def test_missing_table_is_in_readiness(outbox: Outbox, kafka: FakeCluster, database: Path) -> None:
+    made = create_async_engine(f"sqlite+aiosqlite:///{database}")
     async with relaying(outbox, made, kafka) as relay:
         await until(lambda: "there is no table 'kafka_outbox'" in relay.health().reason)
     await made.dispose()
@@ -222,7 +224,7 @@ async def test_copy_of_the_database_is_refused(engine: AsyncEngine, outbox: Outb
 
 
 def test_metrics_show_the_relay_before_its_start(outbox: Outbox) -> None:
-    relay = outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092")
+    relay = outbox.relay(create_async_engine("sqlite+aiosqlite:///a.db"), "localhost:9092")
 
     values = {metric.name: metric.value for metric in relay.metrics()}
     assert values["outbox-rows-sent-total"] == 0
@@ -234,15 +236,41 @@ def test_metrics_show_the_relay_before_its_start(outbox: Outbox) -> None:
     "options,text",
     [
         ({"on_refused": "drop"}, "on_refused must be one of 'stop', 'park', 'park key', not 'drop'"),
-        ({"batch_rows": 0}, "batch_rows must be a number above 0"),
-        ({"lease_s": "10"}, "lease_s must be a number above 0"),
+        ({"on_refused": ["park"]}, "on_refused must be one of"),
+        ({"transactional": "no"}, "transactional must be True or False, not 'no'"),
+        ({"batch_rows": 0}, "batch_rows must be an int from 1 to 2,147,483,647, not 0"),
+        ({"batch_rows": inf}, "batch_rows must be an int from 1"),
+        ({"batch_bytes": 2.5}, "batch_bytes must be an int from 1"),
+        ({"lease_s": "10"}, "lease_s must be a number of seconds of at least 0.1, and at most 86,400, not '10'"),
+        ({"lease_s": inf}, "lease_s must be a number of seconds"),
+        ({"lease_s": nan}, "lease_s must be a number of seconds"),
+        ({"keep": 1e300}, "keep must be a number of seconds above 0, and at most"),
+        ({"id_prefix": 5}, "id_prefix must be a str, not int"),
+        ({"id_prefix": "é" * 16_001}, "id_prefix must be printable text of up to 32,000 bytes"),
+        ({"id_prefix": "orders-{pid}."}, "without braces, not 'orders-{pid}.'"),
+        ({"acks": 1}, 'acks=1 is not for a relay with transactions, which needs acks="all"'),
+        ({"acks": 0}, "acks=0 is not for a relay with transactions"),
+        ({"retries": 0}, "retries=0 is not for a relay .* leave retries out, or set transactional=False"),
+        ({"enable_idempotence": False}, "enable_idempotence=False is not for a relay with transactions"),
         ({"transactional_id": "mine"}, "transactional_id is not for a relay"),
         ({"value_serializer": str.encode}, "value_serializer is not for a relay"),
     ],
 )
 def test_bad_option_of_a_relay_is_refused(options: dict[str, object], text: str, outbox: Outbox) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092", **options)  # type: ignore[arg-type]
+        outbox.relay(create_async_engine("sqlite+aiosqlite:///a.db"), "localhost:9092", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"acks": 1}, {"retries": 0}, {"enable_idempotence": False}])
+def test_relay_without_transactions_takes_any_acks(options: dict[str, object], outbox: Outbox) -> None:
+    engine = create_async_engine("sqlite+aiosqlite:///a.db")
+    assert outbox.relay(engine, "localhost:9092", transactional=False, **options)  # type: ignore[arg-type]
+
+
+def test_engine_with_one_shared_connection_is_refused(outbox: Outbox) -> None:
+    """The relay's commit would commit rows that the application then cannot roll back."""
+    with pytest.raises(ConfigurationError, match="its StaticPool shares one, as of SQLite in memory"):
+        outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092")
 
 
 async def test_lost_cancellation_does_not_keep_the_relay(  # noqa: PLR0917  # fixtures

@@ -1,5 +1,6 @@
 """A relay as load balancers, the inspector and Prometheus see it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -66,6 +67,7 @@ async def test_inspector_shows_relays_beside_each_other(
     async with relaying(outbox, engine, kafka) as first:
         await until(lambda: first.statistics().rows_sent == 1)
         async with relaying(outbox, engine, kafka) as second, client_of(inspector(first, second)) as client:
+            await until(lambda: second.health().is_ready)
             answer = await client.get("/?state")
 
     works, stands_by = answer.json()["producers"]
@@ -127,3 +129,43 @@ def test_only_relays_are_observed() -> None:
         observe_relays(Producer("localhost:9092"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="at least one Relay is needed"):
         observe_relays()
+
+
+async def test_relay_whose_task_was_cancelled_says_so(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: relay.health().is_ready)
+        (task,) = (each for each in asyncio.all_tasks() if each.get_name().startswith("aioproducer-outbox"))
+        task.cancel()
+        await asyncio.wait([task])
+        health, explained, statistics = relay.health(), relay.explain(), relay.statistics()
+
+    assert health == (False, "the task of the relay was cancelled; make another one with `outbox.relay`")
+    assert explained == f"nothing is sent: {health.reason}"
+    assert (statistics.is_working, statistics.trouble) == (False, health.reason)
+
+
+async def test_relay_of_a_closed_event_loop_says_so(engine: AsyncEngine, outbox: Outbox) -> None:
+    relay = outbox.relay(engine, "127.0.0.1:1")
+    await asyncio.to_thread(lambda: asyncio.run(relay.start()))
+
+    assert relay.health().reason.startswith("the event loop on which the relay was started is closed")
+    await relay.close()
+    assert relay.health().reason == "the relay is closed"
+
+
+async def test_relay_of_another_event_loop_is_closed_there(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with outbox.relay(engine, "127.0.0.1:1") as relay:
+        with pytest.raises(OutboxError, match="was started on another event loop: close it there"):
+            await asyncio.to_thread(lambda: asyncio.run(relay.close()))
+        assert "is closed" not in relay.health().reason
+
+
+async def test_relay_that_has_just_started_says_so(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    async with relaying(outbox, engine, kafka) as relay, client_of(inspector(relay)) as client:
+        explained, health = relay.explain(), relay.health()
+        (shown,) = (await client.get("/?state")).json()["producers"]
+        await until(lambda: relay.statistics().is_working)
+
+    assert explained == "starts: waits for the database to say whether another relay works"
+    assert health == (False, explained)
+    assert (shown["state"], shown["summary"]) == ("sends nothing", explained)

@@ -255,7 +255,7 @@ async def test_batch_in_doubt_needs_the_number_of_its_shard(
 @pytest.mark.parametrize("shards", [0, 33, 2.0, True])
 def test_bad_number_of_shards_is_refused(shards: object, outbox: Outbox) -> None:
     with pytest.raises(ConfigurationError, match="shards must be an int from 1 to 32"):
-        outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092", shards=shards)  # type: ignore[arg-type]
+        outbox.relay(create_async_engine("sqlite+aiosqlite:///a.db"), "localhost:9092", shards=shards)  # type: ignore[arg-type]
 
 
 async def test_random_relays_of_random_numbers_send_rows_once(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -333,6 +334,39 @@ async def test_spool_that_is_not_open_refuses(path: Path) -> None:
     await spool.close()
 
 
+async def test_call_from_another_event_loop_is_refused(path: Path) -> None:
+    async with Spool(path, NOWHERE) as spool:
+        for call in (lambda: spool.enqueue("orders", b"a"), spool.flush, spool.close):
+            with pytest.raises(SpoolError, match="from another event loop or thread than the one that started it"):
+                await asyncio.wait_for(asyncio.to_thread(asyncio.run, call()), 20)
+        await spool.enqueue("orders", b"b")
+
+    assert values(path) == [b"b"]
+
+
+async def test_spool_of_a_closed_event_loop_says_so(path: Path) -> None:
+    spool = Spool(path, NOWHERE)
+    await asyncio.to_thread(lambda: asyncio.run(spool.start()))
+
+    assert spool.health() == (False, "the event loop on which the spool was started is closed")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_file_deleted_while_open_is_told(path: Path, *, is_replaced: bool) -> None:
+    async with Spool(path, NOWHERE) as spool:
+        await spool.enqueue("orders", b"a")
+        await asyncio.to_thread(path.rename, path.with_name("moved.db"))
+        if is_replaced:
+            await asyncio.to_thread(path.write_bytes, b"")
+        with pytest.raises(SpoolError, match="the file was deleted or replaced while it was open") as caught:
+            await spool.enqueue("orders", b"b")
+        health = spool.health()
+
+    assert caught.value.outcome is Outcome.NOT_WRITTEN
+    assert not health.is_ready
+    assert "deleted or replaced" in health.reason
+
+
 async def test_existing_outbox_file_is_counted(path: Path) -> None:
     async with Spool(path, NOWHERE) as spool:
         await spool.enqueue("orders", bytes(100))
@@ -360,7 +394,13 @@ async def test_metrics_show_spool_and_relay(path: Path) -> None:
         ({"path": "sqlite+aiosqlite:///spool.db"}, "path must be the path of a file"),
         ({"path": 7}, "path must be a str or a path, not int"),
         ({"when_full": "drop"}, "when_full must be one of 'wait', 'refuse', 'drop oldest', not 'drop'"),
-        ({"max_bytes": 0}, "max_bytes must be an int of at least 1"),
+        ({"when_full": ["wait"]}, "when_full must be one of"),
+        ({"max_bytes": 0}, "max_bytes must be an int from 1 to"),
+        ({"max_age_s": inf}, "max_age_s must be a number of seconds above 0"),
+        ({"lock_timeout_s": nan}, "lock_timeout_s must be a number of seconds above 0"),
+        ({"transactional": "no"}, "transactional must be True or False"),
+        ({"acks": 1}, "acks=1 is not for a relay with transactions"),
+        ({"retries": 0}, "retries=0 is not for a relay with transactions"),
         ({"max_age_s": -1}, "max_age_s must be a number of seconds above 0"),
         ({"lock_timeout_s": "1"}, "lock_timeout_s must be a number of seconds above 0"),
         ({"on_refused": "drop"}, "on_refused must be one of"),

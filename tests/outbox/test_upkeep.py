@@ -110,5 +110,5 @@ async def test_tables_of_before_need_what_the_error_says(
 
 @pytest.mark.parametrize("keep", [0, -1.0, timedelta(0), "1 day"])
 def test_bad_time_to_keep_is_refused(keep: object, outbox: Outbox) -> None:
-    with pytest.raises(ConfigurationError, match="keep must be a number above 0"):
-        outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092", keep=keep)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="keep must be a number of seconds above 0"):
+        outbox.relay(create_async_engine("sqlite+aiosqlite:///a.db"), "localhost:9092", keep=keep)  # type: ignore[arg-type]
