@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from aioproducer.outbox._calls import uninterrupted
+from aioproducer.outbox._calls import to_the_end, uninterrupted
 from aioproducer.outbox._worker import ended_tasks
 
 
@@ -68,3 +68,21 @@ async def test_error_of_a_task_as_it_is_ended_is_quiet(reported: list[dict[str, 
     gc.collect()
 
     assert not reported
+
+
+async def test_what_tidies_up_is_not_cut_short() -> None:
+    """However often its caller is cancelled, which is told in the end."""
+    steps: list[str] = []
+
+    async def tidy_up() -> None:
+        for step in ("stop", "close", "release"):
+            await asyncio.sleep(0)
+            steps.append(step)
+
+    caller = asyncio.create_task(to_the_end(tidy_up()))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        caller.cancel()
+    await asyncio.wait([caller])
+
+    assert (steps, caller.cancelled()) == (["stop", "close", "release"], True)
