@@ -9,6 +9,7 @@ their own.
 
 import ast
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -55,6 +56,14 @@ def run_page(page: Path, addresses: Mapping[str, str]) -> None:
             running = eval(compiled(page, block, addresses), names if block.is_shown else unseen)
             if running is not None:
                 runner.run(cast("Coroutine[object, object, None]", running))
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Litestar puts a handler of its own in the place of the root logger's."""
+    before = [*logging.root.handlers]
+    yield
+    logging.root.handlers[:] = before
 
 
 @pytest.mark.slow

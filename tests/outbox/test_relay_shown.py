@@ -146,7 +146,12 @@ async def test_relay_whose_task_was_cancelled_says_so(engine: AsyncEngine, outbo
 
 async def test_relay_of_a_closed_event_loop_says_so(engine: AsyncEngine, outbox: Outbox) -> None:
     relay = outbox.relay(engine, "127.0.0.1:1")
-    await asyncio.to_thread(lambda: asyncio.run(relay.start()))
+
+    async def start() -> None:
+        await relay.start()
+        await until(lambda: "cannot connect" in relay.explain())  # it does nothing in the database now
+
+    await asyncio.to_thread(lambda: asyncio.run(start()))
 
     assert relay.health().reason.startswith("the event loop on which the relay was started is closed")
     await relay.close()

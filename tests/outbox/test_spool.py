@@ -346,7 +346,12 @@ async def test_call_from_another_event_loop_is_refused(path: Path) -> None:
 
 async def test_spool_of_a_closed_event_loop_says_so(path: Path) -> None:
     spool = Spool(path, NOWHERE)
-    await asyncio.to_thread(lambda: asyncio.run(spool.start()))
+
+    async def start() -> None:
+        await spool.start()
+        await until(lambda: "cannot connect" in spool.relay.explain())  # nothing is done with the file now
+
+    await asyncio.to_thread(lambda: asyncio.run(start()))
 
     assert spool.health() == (False, "the event loop on which the spool was started is closed")
 

@@ -37,7 +37,7 @@ INVARIANTS: Final = (
         Change(
             "_accumulator/partition.py",
             "Partition.window",
-            "self.parts or not self.identity.is_confirmed(connection, now)",
+            "self.parts or not self.identity.is_confirmed(connection_number, now)",
             "self.parts",
         ),
         families=("D1", "D7"),

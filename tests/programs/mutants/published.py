@@ -79,9 +79,9 @@ PUBLISHED: Final = (
         Change(
             "_accumulator/record_accumulator.py",
             "RecordAccumulator.drain",
-            "partition.put_on_wire(batch, connection)",
+            "partition.put_on_wire(batch, connection_number)",
             """
-                    partition.put_on_wire(batch, connection)
+                    partition.put_on_wire(batch, connection_number)
                     if batch.attempts == 1:
                         self._pool.give_back(batch.chunk)
                     """,
