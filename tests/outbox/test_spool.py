@@ -344,18 +344,6 @@ async def test_call_from_another_event_loop_is_refused(path: Path) -> None:
     assert values(path) == [b"b"]
 
 
-async def test_spool_of_a_closed_event_loop_says_so(path: Path) -> None:
-    spool = Spool(path, NOWHERE)
-
-    async def start() -> None:
-        await spool.start()
-        await until(lambda: "cannot connect" in spool.relay.explain())  # nothing is done with the file now
-
-    await asyncio.to_thread(lambda: asyncio.run(start()))
-
-    assert spool.health() == (False, "the event loop on which the spool was started is closed")
-
-
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_file_deleted_while_open_is_told(path: Path, *, is_replaced: bool) -> None:
     async with Spool(path, NOWHERE) as spool:
