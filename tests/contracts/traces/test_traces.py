@@ -51,6 +51,7 @@ FIRST = int(os.environ.get("AIOPRODUCER_TRACES_FIRST", "1000000"))
 
 @pytest.mark.kafka
 @pytest.mark.slow
+@pytest.mark.timing  # 3.9.1 has once answered -1 for 2 to a batch of an impossible length, on a busy machine
 @pytest.mark.parametrize("release", RELEASES)
 def test_real_broker_answers_as_the_model(release: str, request: pytest.FixtureRequest) -> None:
     """Two traces of every kind; the seeds are in the failure's text."""
