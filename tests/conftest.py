@@ -98,7 +98,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def freeze_what_stays() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # of the file that has ended; the next would fail with it
+        warnings.simplefilter("ignore")  # of the file that has ended; the next would fail with it
         gc.collect()
     gc.freeze()
 
