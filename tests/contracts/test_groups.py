@@ -412,9 +412,11 @@ async def delete(client: RawClient, *names: str) -> dict[str, int]:
 async def test_group_is_described_in_each_state(member: GroupClient) -> None:
     """It exists as soon as a member was given an id, and stays after the last one has left."""
     client, group = member.client, member.group
-    states = [await state_of(client, group)]
-    errors = []
-    for step in (join, join, assign, leave):
+    states, errors = [await state_of(client, group)], [await join(member)]
+    while await state_of(client, group) == "Dead":  # Kafka 4 gives the id before its log has the new group
+        await asyncio.sleep(0.01)
+    states.append(await state_of(client, group))
+    for step in (join, assign, leave):
         errors.append(await step(member))
         states.append(await state_of(client, group))
 
