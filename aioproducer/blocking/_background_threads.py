@@ -79,6 +79,8 @@ class BackgroundLoop:
         self._is_stopped = False
         self._has_ended = False
         self._unanswered: dict[Callable[[], bool], None] = {}  # cancels each call that has no result yet
+        self._rests = False  # between calls
+        self._called = allocate_lock()  # released by each call, for the thread that rests
 
     @property
     def is_running(self) -> bool:
@@ -164,11 +166,34 @@ class BackgroundLoop:
         ended = self._register(CallFuture[None](self._loop, CallTimeout(0, TimeoutError), is_loop_thread=lambda: False))
         with contextlib.suppress(RuntimeError):  # it has ended already
             self._loop.call_soon_threadsafe(self._end.set)
+        self._end_rest()
         with contextlib.suppress(TimeoutError):
             ended.wait(GRACE_S)
             if self._thread is not None:
                 with contextlib.suppress(RuntimeError):  # never started: its launcher ran the loop
                     self._thread.join(GRACE_S)
+
+    def rest(self) -> None:
+        """Let the thread run the loop during calls only, from now on: the interpreter may end between them.
+
+        The thread would still wait within uvloop after the end of the interpreter, take its lock for the next event,
+        and crash. A thread that waits for a lock of Python's stays where it is.
+        """
+        self._rests = True
+        self._rest_soon()
+
+    def _rest_soon(self) -> None:
+        if self._loop is not None and not self._unanswered:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._rest)
+
+    def _rest(self) -> None:
+        while not (self._unanswered or self._is_stopped):
+            self._called.acquire()
+
+    def _end_rest(self) -> None:
+        with contextlib.suppress(RuntimeError):  # released already
+            self._called.release()
 
     def _close_unclaimed(self) -> None:
         with contextlib.suppress(IndexError):
@@ -205,6 +230,7 @@ class BackgroundLoop:
         self._register(future)
         with contextlib.suppress(RuntimeError):  # it has ended, from within
             call_on_loop(loop, function, future)
+        self._end_rest()
 
     def _register(self, future: CallFuture[ResultT]) -> CallFuture[ResultT]:
         self._unanswered[future.cancel] = None
@@ -215,6 +241,8 @@ class BackgroundLoop:
 
     def _forget(self, future: concurrent.futures.Future[ResultT]) -> None:
         self._unanswered.pop(future.cancel, None)
+        if self._rests:
+            self._rest_soon()
 
     def check_caller(self) -> asyncio.AbstractEventLoop:
         """Return the loop, for a caller that may wait for it."""

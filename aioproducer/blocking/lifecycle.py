@@ -373,6 +373,7 @@ class BlockingLifecycle:
         if flush is not None:
             with contextlib.suppress(TimeoutError, KeyboardInterrupt):
                 flush.wait(max(began_at + self._exit_flush_s - monotonic(), 0.0))
+            flush.cancel()
         running = self._running()
         lost = self._queue.unreported + (0 if running is None else count_undelivered(running))
         if lost > self._records_reported:
@@ -380,6 +381,7 @@ class BlockingLifecycle:
             how = "was not closed, which an exit hook that runs later may still do"
             self._report_loss(lost, " of the end of the process", how, log=self._log)
             self._log.drain()
+        self._background.rest()
 
     def _check_time_left(self) -> None:
         """Refuse a record once the time for deliveries at the end of the process is over."""

@@ -2,8 +2,10 @@
 
 import multiprocessing
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -322,6 +324,35 @@ def test_program_that_never_closes_it_ends(cluster: ClusterElsewhere, program: p
     ended = run(program, NEVER_CLOSED, cluster.bootstrap_servers, timeout_s=10)
 
     assert (ended.stdout, ended.returncode) == ("0\n", 0)
+
+
+SLOW_END = """
+import atexit, ctypes, signal, sys, time
+atexit.register(time.sleep, 0.3)  # called last: the loop has nothing to do when the interpreter ends
+loop, servers = sys.argv[1:]
+if loop == "asyncio":
+    sys.modules["uvloop"] = None  # as if it were not installed
+from aioproducer import BlockingProducer
+producer = BlockingProducer(servers).start()
+producer.enqueue("orders", b"v", partition=0)
+ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).pause)  # called when there is no interpreter any more
+signal.alarm(3)
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_events_after_the_end_of_the_interpreter_do_no_harm(
+    cluster: ClusterElsewhere, program: pathlib.Path, loop: str
+) -> None:
+    """Connections are closed while the process still ends; its thread must not ask for the interpreter's lock."""
+    program.write_text(SLOW_END)
+    with subprocess.Popen([sys.executable, str(program), loop, cluster.bootstrap_servers]) as process:
+        while cluster.values() != [b"v"]:
+            time.sleep(0.01)
+        time.sleep(1)  # until nothing but the end of the process is left
+        cluster.do(lambda fake: fake.kill(fake.leader_of("orders", 0)))
+
+        assert process.wait(30) == -signal.SIGALRM
 
 
 LATE = """
