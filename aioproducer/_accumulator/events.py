@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._accumulator.partition import Partition
+    from aioproducer._native.delivery import BatchResult
     from aioproducer.errors import KafkaError
     from aioproducer.records import TopicPartition
 
@@ -33,6 +34,7 @@ class ProducerEvents:
         "abandoned_batch_ended",
         "batch_filled",
         "batch_opened",
+        "batch_wanted",
         "log_lost",
         "many_batches_opened",
         "records_failed",
@@ -43,6 +45,8 @@ class ProducerEvents:
     def __init__(self) -> None:
         self.batch_filled: Callable[[TopicPartition, int], None] = nothing
         """A batch of so many bytes was closed because it was full."""
+        self.batch_wanted: Callable[[Partition, BatchResult], None] = nothing
+        """A caller awaits a record of a batch, the first of that batch."""
         self.many_batches_opened: Callable[[], None] = nothing
         """As many batches were opened as one step of the event loop may."""
         self.unknown_partition: Callable[[str], None] = nothing

@@ -269,7 +269,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def _begin(self, partition: Partition, chunk: Chunk, limit: int) -> Batch:
         result = BatchResult(self._loop, partition.topic_partition)
-        result.on_wanted = partial(self._wanted, partition)
+        result.on_wanted = partial(self._events.batch_wanted, partition)
         options = self._topic_options.get(partition.topic_partition.topic, self._options)
         batch = Batch(
             partition,
@@ -382,10 +382,18 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             self._open[partition].pop(partition, None)
             self._offer(partition)
 
-    def _wanted(self, partition: Partition, result: BatchResult) -> None:
+    def end_linger(self, partition: Partition, result: BatchResult) -> Batch | None:
+        """Count the batch with this result as ready to be sent; None if it was, or is closed. The caller offers it."""
         batch = partition.open_batch
-        if batch is not None and batch.result is result and not batch.is_ready:
-            self._make_ready(partition, batch)
+        if batch is None or batch.result is not result or batch.is_ready:
+            return None
+        batch.is_ready = True
+        self._open[partition].pop(partition, None)
+        return batch
+
+    def is_only(self, partition: Partition) -> bool:
+        """Whether no other partition has an open batch."""
+        return len(self._open) == 1 and partition in self._open
 
     def _watch(self, partition: Partition, batch: Batch) -> None:
         """Check the open batch when its linger is over, then when its records are too far apart to accept more.

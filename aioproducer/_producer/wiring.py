@@ -143,9 +143,18 @@ def build_parts(
         log=log,
     )
     transactions = _transactions(dependencies, records, path, client=client, backoff=backoff, on_fatal=on_fatal)
+    sender = Sender(
+        produce_policy(config),
+        path,
+        dependencies.loop,
+        request_timeout_ms=config.request_timeout_ms,
+        ask_producer_id=producer_ids.ask if transactions is None else transactions.wake,
+        transaction=None if transactions is None else transactions.of_request,
+    )
     network_events.node_failed = metadata.node_failed
     network_events.node_tried_again = metadata.node_tried_again
     records.events.unknown_partition = metadata_waits.ask_for_partitions
+    records.events.batch_wanted = sender.batch_wanted
     records.events.topic_recreated = path.settlement.topic_recreated
     if transactions is not None:
         transactions.answer(records.events)
@@ -156,14 +165,7 @@ def build_parts(
         metadata_waits=metadata_waits,
         producer_ids=producer_ids,
         transactions=transactions,
-        sender=Sender(
-            produce_policy(config),
-            path,
-            dependencies.loop,
-            request_timeout_ms=config.request_timeout_ms,
-            ask_producer_id=producer_ids.ask if transactions is None else transactions.wake,
-            transaction=None if transactions is None else transactions.of_request,
-        ),
+        sender=sender,
         record_hooks=dependencies.classes.record_hooks(
             config,
             dependencies.interceptors,

@@ -2,7 +2,8 @@
 
 The sender is one task. Each turn (`run_once`) does Kafka's steps: fire timers, end overdue batches, grant returned
 memory (theirs too), ask for missing leaders or a producer id, and send every ready node its requests. Then the task
-sleeps until it is woken or the next deadline comes; it awaits nothing else.
+sleeps until it is woken or the next deadline comes; it awaits nothing else. A batch that a caller awaits needs no turn
+if it is all that there is to send (`batch_wanted`).
 
 Responses arrive between turns: `decide` (`_sender/produce_outcome.py`) interprets one, `Settlement` applies it.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -40,10 +42,11 @@ from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproducer._accumulator.partition import Batch, Node
+    from aioproducer._accumulator.partition import Batch, Node, Partition
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._accumulator.waiting import WaitQueues
+    from aioproducer._native.delivery import BatchResult
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._sender.compressor import BatchCompressor
@@ -111,6 +114,9 @@ class Sender:
         self._measures = path.accumulator.measures
         self._defect: Exception | None = None
         self._left = 0  # ready partitions that this turn may still look at
+        self._sends_singly = True  # whether the last request had one record
+        self._in_flight = 0  # requests that have not ended
+        self._context = copy_context()  # of requests that are sent within a caller's step
         self._last_node: Node | None = None  # to which the last turn sent when it had come to its bound
         self._ends: deque[tuple[ProduceRequest, Callable[[], None]]] = deque()  # to be applied, in order
         self._ends_wait = False
@@ -164,6 +170,37 @@ class Sender:
 
     # Sending
 
+    def batch_wanted(self, partition: Partition, result: BatchResult) -> None:
+        """End the linger of a batch that a caller awaits; if it is all that there is to send, send it in this call.
+
+        A turn would cost a lone record a step of the loop. Where several tasks await records, the first would be sent
+        apart from those behind it: the size of the last request tells that.
+        """
+        batch = self._open_batches.end_linger(partition, result)
+        if batch is not None and self._may_send_at_once(partition, batch):
+            self._send_at_once(partition)
+        elif batch is not None:
+            self._accumulator.offer(partition)
+
+    def _may_send_at_once(self, partition: Partition, batch: Batch) -> bool:
+        node = partition.leader
+        if not self._sends_singly or self._in_flight or node is None or node.ready or batch.options.codec:
+            return False
+        if self._wait_queues.records or not self._wakeup.is_waited_for:  # else the turn is due, or being taken
+            return False
+        return self._open_batches.is_only(partition) and partition.first_sendable() is batch
+
+    def _send_at_once(self, partition: Partition) -> None:
+        assert partition.leader is not None
+        self._accumulator.ready.add(partition)
+        self._left = 1
+        try:
+            # In a context of its own: what the transport schedules must not see the caller's variables.
+            self._context.run(self._send_to, partition.leader, self._loop.time())
+        except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, not the caller
+            self._defect = defect
+            self._wakeup.set()
+
     def _ask_for_topics(self, now: float) -> None:
         self._accumulator.withdraw_idle()
         for topic in self._accumulator.leaderless_topics | self._wait_queues.leaderless_topics:
@@ -194,6 +231,7 @@ class Sender:
             if batches:
                 transaction = None if self._transaction is None else self._transaction()
                 request = ProduceRequest(node, batches, self._metadata.cluster, transaction=transaction)
+                self._sends_singly = request.records == 1
                 self._send(request, connection, now)
             if not node.ready or not self._left:
                 return
@@ -214,6 +252,7 @@ class Sender:
                 on_end=partial(self._ended, request),
             )
             connection.send(outgoing)
+            self._in_flight += 1
             self._measure(request, now)
             for topic in request.topic_ids:  # after sending, while the broker works
                 self._metadata.add_topic(topic, now)
@@ -263,6 +302,7 @@ class Sender:
             step = partial(self._unprocessed if end.is_unprocessed else self._lost, request, end.error)
         else:
             step = partial(self._written, request)
+        self._in_flight -= 1
         self._ends.append((request, step))
         if not self._ends_wait:
             self._apply_ends()

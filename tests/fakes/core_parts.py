@@ -68,6 +68,7 @@ class EventNotes:  # noqa: PLR0904  # one per event
         self.on_timer: Callable[[float], object] = self.nothing
         self.on_filled: Callable[[TopicPartition, int], object] = lambda place, size: self.filled.append((place, size))
         self.on_recreated: Callable[[Partition, bool], object] = self.nothing
+        self.on_wanted: Callable[[Partition, BatchResult], object] = self.nothing
 
     def nothing(self, *_: object) -> None:
         """Take no note."""
@@ -85,6 +86,9 @@ class EventNotes:  # noqa: PLR0904  # one per event
 
     def batch_opened(self, queue: Partition) -> None:
         self.opened.append(queue)
+
+    def batch_wanted(self, partition: Partition, result: BatchResult) -> None:
+        self.on_wanted(partition, result)
 
     def batch_filled(self, topic_partition: TopicPartition, size: int) -> None:
         self.on_filled(topic_partition, size)
@@ -177,6 +181,7 @@ class CoreParts:
         self.pool = BufferPool(memory, self.settings.batch_size, on_return=self.events.nothing)
         self.accumulator = RecordAccumulator(self.settings, self._surroundings())
         self.open_batches = self.accumulator.open_batches
+        self.events.on_wanted = self._end_linger
         self.splitter = BatchSplitter(self.pool, self.generations)
         self.appender = RecordAppender(
             self.open_batches,
@@ -214,6 +219,10 @@ class CoreParts:
             loop=None,  # type: ignore[arg-type]  # nothing is awaited here
             measures=Measures(),
         )
+
+    def _end_linger(self, partition: Partition, result: BatchResult) -> None:
+        if self.open_batches.end_linger(partition, result) is not None:
+            self.accumulator.offer(partition)
 
     def _read_clock(self) -> float:
         self.on_clock()

@@ -1,0 +1,120 @@
+"""A record that is awaited alone: its request leaves within the caller's step of the loop, without one of the sender's.
+
+Where a request would take records apart that could go together, it leaves in the sender's turn, behind all callers.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
+
+import pytest
+
+from aioproducer import IllegalStateError, Outcome, Producer
+from aioproducer._network.connection import BrokerConnection
+from aioproducer._network.requests import OutgoingRequest
+from aioproducer._sender.sender import Sender
+from aioproducer.testing import ApiKey, FakeCluster, Where
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+
+
+@pytest.fixture
+async def lone(one_broker: FakeCluster) -> AsyncIterator[Producer]:
+    """A producer that has sent one record, and has nothing to do."""
+    async with Producer(one_broker.bootstrap_servers, linger_ms=60_000, batch_size=10_000) as producer:
+        await producer.send("orders", b"first", partition=0)
+        yield producer
+
+
+async def requests_of_its_step(producer: Producer) -> int:
+    """Await one record; returns how many requests its caller's first step has handed to the transport."""
+    before = producer.statistics().requests_sent
+    caller = asyncio.ensure_future(producer.send_and_wait("orders", b"v", partition=0))
+    await asyncio.sleep(0)  # until the caller waits: the sender comes later
+    sent = producer.statistics().requests_sent - before
+    await caller
+    return sent
+
+
+async def test_lone_record_leaves_in_its_callers_step(lone: Producer) -> None:
+    assert [await requests_of_its_step(lone) for _ in range(3)] == [1, 1, 1]
+
+
+async def several_together(producer: Producer, _: FakeCluster) -> None:
+    await asyncio.gather(*(producer.send("orders", b"v", partition=0) for _ in range(2)))
+
+
+async def another_partition_fills(producer: Producer, _: FakeCluster) -> None:
+    producer.send("orders", b"v", partition=1)
+
+
+async def another_topic_is_not_known_yet(producer: Producer, cluster: FakeCluster) -> None:
+    cluster.faults.delay(0.1, Where(api=ApiKey.METADATA))
+    producer.send("payments", b"v")
+
+
+async def one_is_in_flight(producer: Producer, cluster: FakeCluster) -> None:
+    cluster.faults.delay(0.05, PRODUCE)
+    asyncio.ensure_future(producer.send_and_wait("orders", b"v", partition=0))  # noqa: RUF006  # answered before the test ends
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "prepare", [several_together, another_partition_fills, another_topic_is_not_known_yet, one_is_in_flight]
+)
+async def test_record_that_may_have_company_waits_for_it(
+    lone: Producer, one_broker: FakeCluster, prepare: Callable[[Producer, FakeCluster], Awaitable[None]]
+) -> None:
+    one_broker.create_topic("payments")
+    await prepare(lone, one_broker)
+
+    assert await requests_of_its_step(lone) == 0
+    one_broker.faults.clear()
+
+
+async def test_record_to_be_compressed_waits_for_a_turn(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers, compression_type="gzip", linger_ms=60_000) as producer:
+        await producer.send("orders", b"first", partition=0)
+
+        assert await requests_of_its_step(producer) == 0
+
+
+async def test_many_tasks_share_requests(lone: Producer) -> None:
+    before = lone.statistics().batches_sent
+
+    async def work() -> None:
+        for _ in range(20):
+            await lone.send("orders", b"v", partition=0)
+
+    await asyncio.gather(*(work() for _ in range(50)))
+
+    assert lone.statistics().batches_sent - before <= 2 * 20  # each of 50 records, but for some that went alone
+
+
+async def test_request_does_not_see_the_callers_variables(lone: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_the_caller = ContextVar("of_the_caller", default="nobody's")
+    send, seen = BrokerConnection.send, []
+
+    def look(connection: BrokerConnection, request: OutgoingRequest) -> None:
+        seen.append(of_the_caller.get())
+        send(connection, request)
+
+    monkeypatch.setattr(BrokerConnection, "send", look)
+    of_the_caller.set("a request's")
+    assert await requests_of_its_step(lone) == 1
+
+    assert seen == ["nobody's"]
+
+
+async def test_defect_in_a_callers_step_ends_the_producer(
+    one_broker: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await Producer(one_broker.bootstrap_servers, linger_ms=60_000).start()
+    await producer.send("orders", b"first", partition=0)
+    monkeypatch.setattr(Sender, "_send", lambda *_: 1 / 0)
+
+    with pytest.raises(IllegalStateError, match="division by zero") as raised:
+        await producer.send("orders", b"v", partition=0)
+
+    assert raised.value.outcome is Outcome.UNKNOWN
+    await producer.close()
