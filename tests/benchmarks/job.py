@@ -125,6 +125,12 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
 
 
+def figures_of_each(latencies_s: Sequence[float], stopwatch: Stopwatch) -> dict[str, float]:
+    """Return what a record cost, and the quantiles of records that were awaited one after another."""
+    cpu = stopwatch.figures(len(latencies_s))["cpu_us_per_record"]
+    return {"cpu_us_per_record": cpu, **latency_figures(latencies_s)}
+
+
 def latency_figures(latencies_s: Sequence[float]) -> dict[str, float]:
     """Return median and 99th percentile in microseconds."""
     return {"p50_us": percentile(latencies_s, 50) * 1e6, "p99_us": percentile(latencies_s, 99) * 1e6}

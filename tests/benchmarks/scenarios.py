@@ -150,40 +150,56 @@ async def arrow(bench: Bench) -> ScenarioReport:
 
 
 async def tasks(bench: Bench) -> ScenarioReport:
-    """Measure few and many tasks that each await their record, and aiokafka with some."""
-    few, some, many = 100, 5_000, 10_000
+    """Measure few and many tasks that each await their record, and aiokafka with as many but for the most."""
+    most, compared = 10_000, (10, 100, 1_000, 5_000)
 
     def contestant(client: str, work: str, number: int, records: int) -> Contestant:
         shared = max(1, records // number) * number
         job = Job(work=work, records=shared, warmup_records=bench.size(5_000, 1_000), tasks=number)
         return Contestant(client, f"{number:,} tasks", job)
 
-    ours = bench.size(1_000_000, 20_000)
-    contestants = [contestant(OURS, "ours.await_sends", number, ours) for number in (few, some, many)]
-    contestants.append(contestant(AIOKAFKA, "aiokafka.await_sends", some, bench.size(20_000, 5_000)))
+    contestants = []
+    for number in (*compared, most):
+        ours, theirs = (300_000, 20_000) if number < 1_000 else (1_000_000, 40_000)
+        contestants.append(contestant(OURS, "ours.await_sends", number, bench.size(ours, 20_000)))
+        if number != most:
+            contestants.append(contestant(AIOKAFKA, "aiokafka.await_sends", number, bench.size(theirs, 5_000)))
     rows = await bench.measure(contestants)
-    of_many, of_few = (median_of(rows, OURS, f"{number:,} tasks") for number in (many, few))
-    comparisons = [
-        Comparison(f"rate of {many:,} tasks / of {few} tasks", ratio(of_many, of_few)),
-        Comparison(f"{some:,} tasks: rate / {AIOKAFKA}", _rate_ratio(rows, f"{some:,} tasks", AIOKAFKA)),
-    ]
+    of_most, of_few = (median_of(rows, OURS, f"{number:,} tasks") for number in (most, 100))
+    comparisons = [Comparison(f"rate of {most:,} tasks / of 100 tasks", ratio(of_most, of_few))]
+    for number in compared:
+        variant = f"{number:,} tasks"
+        cpu = ratio(*(median_of(rows, client, variant, CPU) for client in (OURS, AIOKAFKA)))
+        comparisons += [
+            Comparison(f"{variant}: rate / {AIOKAFKA}", _rate_ratio(rows, variant, AIOKAFKA)),
+            Comparison(f"{variant}: CPU / {AIOKAFKA}", cpu),
+        ]
     return ScenarioReport("tasks", "Tasks that each await send in a loop", rows, comparisons)
 
 
 async def latency(bench: Bench) -> ScenarioReport:
     """Measure one task that awaits one record after another: ours with its usual linger, the others without."""
     job = Job(work="ours.latency", records=bench.size(3_000, 200), warmup_records=100)
+    usual, plain, none = "linger 5 ms", "linger 5 ms, asyncio", "linger 0"
     contestants = [
-        Contestant(OURS, "linger 5 ms", job),
-        Contestant(RAW_SOCKET, "linger 0", replace(job, work="raw_socket.latency")),
-        Contestant(AIOKAFKA, "linger 0", replace(job, work="aiokafka.latency", linger_ms=0)),
+        Contestant(OURS, usual, job),
+        Contestant(OURS, plain, replace(job, work="ours.latency_on_asyncio")),
+        Contestant(RAW_SOCKET, none, replace(job, work="raw_socket.latency")),
+        Contestant(CONFLUENT, none, replace(job, work="confluent.latency", linger_ms=0)),
+        Contestant(AIOKAFKA, none, replace(job, work="aiokafka.latency", linger_ms=0)),
     ]
     rows = await bench.measure(contestants)
-    ours, raw = median_of(rows, OURS, "linger 5 ms", "p50_us"), median_of(rows, RAW_SOCKET, "linger 0", "p50_us")
-    above = None if ours is None or raw is None else ours - raw
+    compared = ((OURS, usual), (CONFLUENT, none))
+    cpu, p99 = (ratio(*(median_of(rows, *each, figure) for each in compared)) for figure in (CPU, "p99_us"))
+    ours, on_asyncio = (median_of(rows, OURS, each, "p50_us") for each in (usual, plain))
+    raw, confluent = (median_of(rows, each, none, "p50_us") for each in (RAW_SOCKET, CONFLUENT))
+    above, theirs = (None if each is None or raw is None else each - raw for each in (ours, confluent))
     comparisons = [
+        Comparison(f"CPU / {CONFLUENT}", cpu),
         Comparison("p50 above the raw socket's", above, "us"),
-        Comparison("p50 above the raw socket's / the raw socket's p50", ratio(above, raw)),
+        Comparison(f"{CONFLUENT}: p50 above the raw socket's", theirs, "us"),
+        Comparison(f"p99 / {CONFLUENT}", p99),
+        Comparison("p50 on asyncio's own loop / on uvloop", ratio(on_asyncio, ours)),
     ]
     return ScenarioReport("latency", "One task awaiting one record after another", rows, comparisons)
 

@@ -61,7 +61,14 @@ WORKS = [
     "ours_with_presets.send_to_mock",
     *("confluent.enqueue_text", "ours.await_sends", "aiokafka.await_sends", "ours.enqueue_in_turn"),
     *(f"ours_observed.{work}" for work in ("plain", "scraped", "traced", "avro", "explain")),
-    *("ours.latency", "aiokafka.latency", "raw_socket.latency", "raw_socket.transact"),
+    *(
+        "ours.latency",
+        "ours.latency_on_asyncio",
+        "confluent.latency",
+        "aiokafka.latency",
+        "raw_socket.latency",
+        "raw_socket.transact",
+    ),
 ]
 
 

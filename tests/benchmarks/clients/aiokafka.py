@@ -7,7 +7,7 @@ from time import perf_counter
 import uvloop
 from aiokafka import AIOKafkaProducer
 
-from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, latency_figures
+from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, figures_of_each
 
 Work = Callable[[AIOKafkaProducer, Job], Awaitable[dict[str, float]]]
 """Runs between warm-up and close; returns the figures."""
@@ -71,12 +71,12 @@ def latency(job: Job) -> Outcome:
 
     async def work(producer: AIOKafkaProducer, job: Job) -> dict[str, float]:
         topic, value = job.topic, job.value
-        latencies_s = []
+        latencies_s, stopwatch = [], Stopwatch()
         for _ in range(job.records):
             start = perf_counter()
             await producer.send_and_wait(topic, value)
             latencies_s.append(perf_counter() - start)
-        return latency_figures(latencies_s)
+        return figures_of_each(latencies_s, stopwatch)
 
     return _run(work, job)
 

@@ -4,10 +4,21 @@ Each loop calls `produce` itself: a function call per record in between would be
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.benchmarks.job import KEY, TEXT_HEADERS, WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text
+from tests.benchmarks.job import (
+    KEY,
+    TEXT_HEADERS,
+    WARMUP_TRANSACTIONS,
+    Job,
+    Outcome,
+    Stopwatch,
+    as_text,
+    latency_figures,
+)
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 Loop = Callable[[Producer, Job, int, OnDelivery | None], None]
@@ -38,6 +49,31 @@ def enqueue(job: Job) -> Outcome:
 def enqueue_text(job: Job) -> Outcome:
     """`produce(on_delivery=...)` of text that is encoded for each record: key, value and two headers."""
     return _measure(job, _produce_text, _check)
+
+
+def latency(job: Job) -> Outcome:
+    """`produce(on_delivery=...)` of one record, then `poll` until its callback was called."""
+    latencies_s: list[float] = []
+    called: list[object] = []
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        _check(error, message)
+        called.append(message)
+
+    def produce_each(producer: Producer, job: Job, records: int, nothing: OnDelivery | None) -> None:
+        del nothing
+        topic, value = job.topic, job.value
+        for _ in range(records):
+            start = perf_counter()
+            producer.produce(topic, value, on_delivery=note)
+            while not called:
+                producer.poll(1)
+            called.clear()
+            latencies_s.append(perf_counter() - start)
+
+    outcome = _measure(job, produce_each, None)
+    cpu = outcome.figures["cpu_us_per_record"]
+    return replace(outcome, figures={"cpu_us_per_record": cpu, **latency_figures(latencies_s[job.warmup_records :])})
 
 
 def transact(job: Job) -> Outcome:

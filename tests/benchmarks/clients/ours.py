@@ -9,7 +9,7 @@ from time import perf_counter
 import uvloop
 
 from aioproducer import Producer, ProducerOptions
-from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, latency_figures, numbered_topics
+from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, figures_of_each, numbered_topics
 
 Work = Callable[[Producer], Awaitable[dict[str, float]]]
 """Runs between warm-up and close; returns the figures."""
@@ -79,19 +79,24 @@ def await_sends(job: Job) -> Outcome:
     return _run(work, job)
 
 
-def latency(job: Job) -> Outcome:
+def latency_on_asyncio(job: Job) -> Outcome:
+    """One task that awaits one record after another, on the loop that comes with Python."""
+    return latency(job, run=asyncio.run)
+
+
+def latency(job: Job, run: Run = uvloop.run) -> Outcome:
     """One task that awaits one record after another."""
 
     async def work(producer: Producer) -> dict[str, float]:
         topic, value = job.topic, job.value
-        latencies_s = []
+        latencies_s, stopwatch = [], Stopwatch()
         for _ in range(job.records):
             start = perf_counter()
             await producer.send(topic, value)
             latencies_s.append(perf_counter() - start)
-        return latency_figures(latencies_s)
+        return figures_of_each(latencies_s, stopwatch)
 
-    return _run(work, job)
+    return _run(work, job, run=run)
 
 
 def transact(job: Job) -> Outcome:

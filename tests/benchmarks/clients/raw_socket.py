@@ -39,7 +39,7 @@ from aioproducer._protocol.transaction_messages import (
     encode_end_txn_request,
     encode_find_coordinator_request,
 )
-from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, latency_figures
+from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, figures_of_each
 
 VERSION = 9
 """The first version with compact lengths."""
@@ -87,12 +87,14 @@ def latency(job: Job) -> Outcome:
     latencies_s = []
     with closing(RawConnection(job)) as connection:
         connection.send_many(request, job.warmup_records)
+        stopwatch = Stopwatch()
         for _ in range(job.records):
             start = perf_counter()
             connection.send(request)
             connection.receive()
             latencies_s.append(perf_counter() - start)
-    return Outcome(job.warmup_records + job.records, latency_figures(latencies_s), {"acks": "-1"})
+        figures = figures_of_each(latencies_s, stopwatch)
+    return Outcome(job.warmup_records + job.records, figures, {"acks": "-1"})
 
 
 def transact(job: Job) -> Outcome:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aioproducer.testing.kafka import KafkaCluster
-from tests.spark.crashes.case import GATE, ROWS, MakeCase
+from tests.spark.crashes.case import ROWS, MakeCase
 from tests.spark.crashes.driver import Driver
 from tests.spark.crashes.faulty_source import Point
 from tests.spark.crashes.query import Job
@@ -50,7 +50,6 @@ def run_to_end(driver: Driver) -> None:
 BATCHES = 4
 
 
-@GATE
 def test_kafka_to_kafka(make_case: MakeCase, kafka: KafkaCluster) -> None:
     """Every row of the first topic is in the second once."""
     case, point = make_case(kafka), Point("round.half", 1)
