@@ -49,7 +49,7 @@ class FlushGenerations:
         return closed
 
     def is_finished(self, generation: int) -> bool:
-        return all(unfinished > generation for unfinished in self._unfinished)
+        return min(self._unfinished, default=generation + 1) > generation
 
     @property
     def unfinished(self) -> int:

@@ -271,6 +271,7 @@ class PendingRequest(Generic[ResponseT]):
     ) -> None:
         self.response: asyncio.Future[ResponseT] = context.loop.create_future()
         self._wake = context.events.wake
+        self._max_in_flight = context.settings.max_in_flight
         self._node_connection = node_connection
         self._decode = decode
 
@@ -284,7 +285,8 @@ class PendingRequest(Generic[ResponseT]):
             self._node_connection.apply_throttle_and_versions(response, api, end.now)
             if not self.response.done():
                 self.response.set_result(response)
-            self._wake()  # an answered request leaves room for another
+            if self._node_connection.in_flight + 1 >= self._max_in_flight:
+                self._wake()  # the sender may have waited for the room
 
         return whole_request(api, version, body=body, on_end=on_end)
 

@@ -294,8 +294,9 @@ class TransactionManager:  # noqa: PLR0904  # all events and questions of a tran
             self._end(None)
 
     def _end_prepare(self) -> None:
-        is_acknowledged = self._open.is_flushed and not (self._joining or self._offsets or self._is_asking)
-        if self.state is TransactionState.PREPARING and is_acknowledged:
+        if self.state is not TransactionState.PREPARING:
+            return
+        if self._open.is_flushed and not (self._joining or self._offsets or self._is_asking):
             self._move_to(TransactionState.PREPARED)
             self.last_prepared = PreparedTransaction(*self._requests.identity, FIRST_V2 if self.is_v2 else 1)
 

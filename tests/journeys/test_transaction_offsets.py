@@ -55,6 +55,22 @@ async def test_offsets_alone_are_a_transaction(release: Release) -> None:
         assert asked(cluster)[-2:] == ["TXN_OFFSET_COMMIT", "END_TXN"]
 
 
+@in_virtual_time
+async def test_records_go_on_where_offsets_leave_room_on_the_connection() -> None:
+    made = FakeCluster(1, topics={"t": 2})
+    async with producing(made, transactional_id="tx", max_in_flight_requests_per_connection=1) as (cluster, producer):
+        cluster.faults.delay(1, COMMIT_OFFSETS)
+        async with producer.transaction() as txn:
+            await txn.send("t", b"first")
+            offsets = asyncio.ensure_future(txn.send_offsets(OFFSETS, "readers"))
+            await asyncio.sleep(0.1)
+            began = now()
+            await txn.send("t", b"behind it")
+
+            assert 0.8 < now() - began < 1.1
+            await offsets
+
+
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
 @in_virtual_time_on_every_release
 async def test_offsets_failing_behind_a_commit_fail_it(release: Release, code: int) -> None:
