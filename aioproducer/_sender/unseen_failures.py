@@ -13,7 +13,6 @@ and the other was cancelled. The number is never too small.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import MAX_SUB_ERRORS, KafkaError, UndeliveredError
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import BatchResult
 
 KEPT: Final = MAX_SUB_ERRORS
-
-_records = attrgetter("records")
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +102,10 @@ class FailedBatches:
 
     @property
     def _trimmed(self) -> int:
-        return sum(map(_records, self._alone)) + sum(map(_records, self._shared))
+        records = 0
+        for count in (*self._alone, *self._shared):
+            records += count.records
+        return records
 
     def __len__(self) -> int:
         """Return the number of kept batches; all trimmed ones count as one."""
