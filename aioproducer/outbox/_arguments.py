@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import QueuePool, StaticPool
 
 from aioproducer.config._rules import ACKS_ALL
 from aioproducer.errors import ConfigurationError
@@ -27,7 +27,8 @@ def check_engine(engine: AsyncEngine) -> None:
 
     Raises:
         TypeError: not asynchronous.
-        ConfigurationError: its connections are one: the relay's commit would commit what the application has open.
+        ConfigurationError: its connections are one: the relay's commit would commit what the application has open; or
+            its pool lends one at a time.
     """
     if not isinstance(engine, AsyncEngine):
         raise TypeError(f"engine must be an AsyncEngine, as of create_async_engine(...), not {type(engine).__name__}")
@@ -36,6 +37,12 @@ def check_engine(engine: AsyncEngine) -> None:
             "engine must give each transaction a connection of its own; its StaticPool shares one, as of "
             "SQLite in memory, and the relay's commit would commit yours: use a file, as of "
             "'sqlite+aiosqlite:///outbox.db'"
+        )
+    overflow = getattr(engine.pool, "_max_overflow", None)  # SQLAlchemy has no public name for it
+    if isinstance(engine.pool, QueuePool) and (engine.pool.size(), overflow) == (1, 0):
+        raise ConfigurationError(
+            "engine must lend a relay two connections at a time, one to send rows and one to renew its lease; its pool "
+            "has one (pool_size=1, max_overflow=0)"
         )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from math import inf, nan
 from pathlib import Path
 
@@ -271,6 +271,15 @@ def test_engine_with_one_shared_connection_is_refused(outbox: Outbox) -> None:
     """The relay's commit would commit rows that the application then cannot roll back."""
     with pytest.raises(ConfigurationError, match="its StaticPool shares one, as of SQLite in memory"):
         outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092")
+
+
+@pytest.mark.parametrize("size, overflow, is_refused", [(1, 0, True), (1, 1, False), (2, 0, False), (0, 0, False)])
+def test_pool_of_one_connection_is_refused(outbox: Outbox, *, size: int, overflow: int, is_refused: bool) -> None:
+    """The relay keeps one for the rows that it sends, and could not renew its lease; 0 means any number."""
+    engine = create_async_engine("sqlite+aiosqlite:///a.db", pool_size=size, max_overflow=overflow)
+
+    with pytest.raises(ConfigurationError, match="two connections at a time") if is_refused else nullcontext():
+        outbox.relay(engine, "localhost:9092")
 
 
 async def test_lost_cancellation_does_not_keep_the_relay(  # noqa: PLR0917  # fixtures
