@@ -201,9 +201,9 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
 
 
 class OwnPartitionIdentity(PartitionIdentity):
-    """Identity of a partition without a transactional id: it chooses its epochs itself, or has none of them at all.
+    """Identity of a partition of a producer without a transactional id, which takes each next epoch itself.
 
-    It has none with `enable_idempotence=False`.
+    Without idempotence its batches carry no identity.
     """
 
     __slots__ = ("_producer",)

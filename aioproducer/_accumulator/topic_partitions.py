@@ -271,9 +271,9 @@ class TopicPartitions:
     # Choosing
 
     def choose(self, topic: Topic, now: float) -> int:
-        """Choose a partition for the next keyless records: at random, or of two the one with the shorter queue.
+        """Choose a partition for the next keyless records: at random, or the adaptive way.
 
-        The second with `partitioner_adaptive_partitioning_enable`. Kafka weighs all partitions by queue length
+        That takes the one with fewer batches of two chosen at random. Kafka weighs all partitions by queue length
         (KIP-794); "the power of two choices" has nearly the same effect at the cost of two look-ups.
         """
         topic.chosen_at = now

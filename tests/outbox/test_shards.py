@@ -168,6 +168,14 @@ async def taken(leases: Leases, shard: int, shards: int) -> State:
     return state
 
 
+async def claim(engine: AsyncEngine, state: State, *, rows: int) -> None:
+    """Claim a batch of a shard, and stop."""
+    store = SqlStore(engine, TABLES, lease_s=10, limits=Limits(rows, 1000))
+    await store.open()
+    await store.claim(state, [])
+    await store.close()
+
+
 async def test_number_stays_where_a_relay_came_between(leases: Leases) -> None:
     """A relay of before has taken its shard since it was finished."""
     await leases.create(2)
@@ -182,10 +190,7 @@ async def test_number_stays_while_a_batch_is_claimed(engine: AsyncEngine, outbox
     await leases.create(1)
     state = await taken(leases, 0, 1)
     await write(engine, outbox, *records(0, 1))
-    store = SqlStore(engine, TABLES, lease_s=10, limits=Limits(10, 1000))
-    await store.open()
-    await store.claim(state, [])
-    await store.close()
+    await claim(engine, state, rows=10)
 
     assert not await leases.resize([state], 2)
 
@@ -196,10 +201,7 @@ async def test_rows_of_shards_of_before_are_counted(engine: AsyncEngine, outbox:
     await leases.create(1)
     state = await taken(leases, 0, 1)
     await write(engine, outbox, *records(0, 5))
-    store = SqlStore(engine, TABLES, lease_s=10, limits=Limits(3, 1000))
-    await store.open()
-    await store.claim(state, [])
-    await store.close()
+    await claim(engine, state, rows=3)
     await leases.release(state, None)
 
     async with relaying(outbox, engine, kafka, shards=2) as relay:
