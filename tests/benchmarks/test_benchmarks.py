@@ -38,6 +38,7 @@ def test_benchmark_runs_on_the_embedded_cluster(tmp_path: Path) -> None:
     assert "defaults: rate / aiokafka" not in measured
 
 
+@pytest.mark.nightly
 @pytest.mark.slow(seconds=40)
 @pytest.mark.skipif(bool(missing_for_postgres()), reason=missing_for_postgres() or "-")
 def test_outbox_is_measured_on_the_embedded_cluster(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.9.1", "4.4.0"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.nightly), "4.4.0"])
 async def test_java_reads(version: str) -> None:
     try:
         jars = await kafka_jars(version)

@@ -197,6 +197,7 @@ def test_demo_of_transactions_on_real_kafka_passes() -> None:
     assert "PASSED" in ended.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 @needs_kafka
 def test_interrupted_demo_on_real_kafka_leaves_nothing() -> None:

@@ -309,6 +309,7 @@ print(sum(bool(play(scenario, PrioritySchedule(seed, horizon=10, lag_s=LAG_S)).v
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_priorities_find_the_race_now_and_then(copy: Tree) -> None:
     assert 1 <= int(copy.run("-c", PRIORITIES).stdout) <= 50
