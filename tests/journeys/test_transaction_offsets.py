@@ -56,7 +56,7 @@ async def test_offsets_alone_are_a_transaction(release: Release) -> None:
 
 
 @in_virtual_time
-async def test_records_go_on_where_offsets_leave_room_on_the_connection() -> None:
+async def test_records_go_on_where_offsets_leave_room() -> None:
     made = FakeCluster(1, topics={"t": 2})
     async with producing(made, transactional_id="tx", max_in_flight_requests_per_connection=1) as (cluster, producer):
         cluster.faults.delay(1, COMMIT_OFFSETS)
