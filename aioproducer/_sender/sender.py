@@ -194,12 +194,15 @@ class Sender:
         assert partition.leader is not None
         self._accumulator.ready.add(partition)
         self._left = 1
+        self._in_flight += 1  # a failure is logged, and the handler may send and await: not within this
         try:
             # In a context of its own: what the transport schedules must not see the caller's variables.
             self._context.run(self._send_to, partition.leader, self._loop.time())
         except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, not the caller
             self._defect = defect
             self._wakeup.set()
+        finally:
+            self._in_flight -= 1
 
     def _ask_for_topics(self, now: float) -> None:
         self._accumulator.withdraw_idle()

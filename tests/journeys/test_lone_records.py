@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from aioproducer import IllegalStateError, Outcome, Producer
+from aioproducer import Delivery, IllegalStateError, Outcome, Producer
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.requests import OutgoingRequest
 from aioproducer._sender.sender import Sender
@@ -104,6 +104,22 @@ async def test_request_does_not_see_the_callers_variables(lone: Producer, monkey
     assert await requests_of_its_step(lone) == 1
 
     assert seen == ["nobody's"]
+
+
+async def test_record_sent_within_a_request_waits_for_a_turn(lone: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a handler of a log line about it."""
+    send, ended = BrokerConnection.send, asyncio.Queue[Delivery]()
+
+    def send_another(connection: BrokerConnection, request: OutgoingRequest) -> None:
+        monkeypatch.undo()
+        lone.send("orders", b"of a handler", partition=1).add_done_callback(ended.put_nowait)
+        send(connection, request)
+
+    monkeypatch.setattr(BrokerConnection, "send", send_another)
+    await lone.send("orders", b"v", partition=0)
+
+    assert (await ended.get()).exception() is None
+    assert await lone.send("orders", b"after both", partition=0)
 
 
 async def test_defect_in_a_callers_step_ends_the_producer(
