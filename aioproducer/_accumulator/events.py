@@ -46,7 +46,7 @@ class ProducerEvents:
         self.batch_filled: Callable[[TopicPartition, int], None] = nothing
         """A batch of so many bytes was closed because it was full."""
         self.batch_wanted: Callable[[Partition, BatchResult], None] = nothing
-        """A caller awaits a record of a batch, the first of that batch."""
+        """A batch got its first waiter."""
         self.many_batches_opened: Callable[[], None] = nothing
         """As many batches were opened as one step of the event loop may."""
         self.unknown_partition: Callable[[str], None] = nothing

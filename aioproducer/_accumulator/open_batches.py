@@ -383,7 +383,10 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             self._offer(partition)
 
     def end_linger(self, partition: Partition, result: BatchResult) -> Batch | None:
-        """Count the batch with this result as ready to be sent; None if it was, or is closed. The caller offers it."""
+        """Mark the open batch with this result as ready and return it; None if it was ready already, or is closed.
+
+        The caller must offer the partition.
+        """
         batch = partition.open_batch
         if batch is None or batch.result is not result or batch.is_ready:
             return None

@@ -273,8 +273,9 @@ class TopicPartitions:
     def choose(self, topic: Topic, now: float) -> int:
         """Choose a partition for the next keyless records: at random, or the adaptive way.
 
-        That takes the one with fewer batches of two chosen at random. Kafka weighs all partitions by queue length
-        (KIP-794); "the power of two choices" has nearly the same effect at the cost of two look-ups.
+        The adaptive way draws two partitions at random and takes the one with fewer batches. Kafka weighs all
+        partitions by queue length (KIP-794); "the power of two choices" has nearly the same effect at the cost of two
+        look-ups.
         """
         topic.chosen_at = now
         eligible = self._eligible(topic)

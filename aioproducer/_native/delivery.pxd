@@ -12,6 +12,7 @@ cdef class BatchResult:
     cdef readonly object error               # KafkaError that every record of the batch gets; None = written
     cdef readonly bint done
     cdef readonly bint wanted                # someone waits for a record of this batch
+    cdef readonly bint awaited               # by an `await`, in a task's own step; not by a callback
     cdef readonly int count                  # records of the batch
     cdef set seen                            # positions of records whose failure a caller has seen; None = none
     cdef public object on_wanted             # called once with self, when the first waiter comes; or None
@@ -21,7 +22,7 @@ cdef class BatchResult:
     cdef list parts                          # after a move: (first index here, BatchResult, index there)
 
     cpdef add_callback(self, int index, int64_t timestamp, callback, context=*)
-    cdef void want(self)
+    cdef int want(self) except -1
     cdef void note_seen(self, int index)
 
 
@@ -41,7 +42,7 @@ cdef class Delivery:
 
     cdef Followers followers(self)
     cdef BatchResult settle(self)
-    cdef void register(self, BatchResult result)
+    cdef int register(self, BatchResult result) except -1
     cdef void look(self, BatchResult result)
     cdef object add_waiter(self, BatchResult result)
     cdef object metadata(self, BatchResult result)

@@ -46,6 +46,7 @@ class BatchResult:
     done: bool
     wanted: bool  # a record of this batch is awaited
     count: int  # number of records, once done
+    awaited: bool  # by an `await`, in a task's own step; not by a callback
     on_wanted: Callable[[BatchResult], None] | None  # called once, when the first waiter comes
 
     def __init__(self, loop: asyncio.AbstractEventLoop, topic_partition: TopicPartition | None) -> None: ...

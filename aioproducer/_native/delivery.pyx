@@ -125,12 +125,13 @@ cdef class BatchResult:
     def moved(self):
         return self.parts is not None
 
-    cdef void want(self):
+    cdef int want(self) except -1:
         if not self.wanted:
             self.wanted = True
             if self.on_wanted is not None:
                 callback, self.on_wanted = self.on_wanted, None
                 callback(self)
+        return 0
 
     def __repr__(self):
         state = "moved" if self.parts is not None else "pending"
@@ -331,10 +332,11 @@ cdef class Delivery:
             # Waiters that gave up are dropped here, so that polling with time-outs does not grow the list.
             followers.waiters = [other for other in followers.waiters if not other.done()]
             followers.waiters.append(future)
+        result.awaited = True
         self.register(result)
         return future
 
-    cdef void register(self, BatchResult result):
+    cdef int register(self, BatchResult result) except -1:
         if not self._registered:
             self._registered = True
             if result.waiting is None:
@@ -342,6 +344,7 @@ cdef class Delivery:
             result.waiting.append(self)
         if not result.wanted:
             result.want()
+        return 0
 
     cdef BatchResult settle(self):
         """The record's current result: follows moves, and remembers where they led."""

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
+from aioproducer._native.own_loop import OwnLoop
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
@@ -37,7 +38,14 @@ from aioproducer._protocol.produce import (
 from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, PartitionView
-from aioproducer.errors import BrokerError, KafkaError, Outcome, ProtocolError, UnsupportedVersionError
+from aioproducer.errors import (
+    BackgroundTaskDiedError,
+    BrokerError,
+    KafkaError,
+    Outcome,
+    ProtocolError,
+    UnsupportedVersionError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +62,8 @@ if TYPE_CHECKING:
     from aioproducer._timing.wakeup import Wakeup
     from aioproducer.records import TopicPartition
 
+
+_INTERRUPTED: Final = "the producer was interrupted while it sent, and cannot continue: make a new one"
 
 MANY_BATCHES: Final = MOST_PER_STEP // 5
 """As many batches of a request take a fair part of a step; five requests may end in one step of the loop."""
@@ -114,8 +124,9 @@ class Sender:
         self._measures = path.accumulator.measures
         self._defect: Exception | None = None
         self._left = 0  # ready partitions that this turn may still look at
-        self._sends_singly = True  # whether the last request had one record
-        self._in_flight = 0  # requests that have not ended
+        self._last_was_single = True  # whether the last request had one record
+        self._own_loop = OwnLoop()
+        self._in_flight = 0  # requests whose ends were not applied
         self._context = copy_context()  # of requests that are sent within a caller's step
         self._last_node: Node | None = None  # to which the last turn sent when it had come to its bound
         self._ends: deque[tuple[ProduceRequest, Callable[[], None]]] = deque()  # to be applied, in order
@@ -171,36 +182,43 @@ class Sender:
     # Sending
 
     def batch_wanted(self, partition: Partition, result: BatchResult) -> None:
-        """End the linger of a batch that a caller awaits; if it is all that there is to send, send it in this call.
+        """End the linger of a batch that a caller waits for; if it is all that there is to send, send it in this call.
 
-        A turn would cost a lone record a step of the loop. Where several tasks await records, the first would be sent
-        apart from those behind it: the size of the last request tells that.
+        A turn would cost a lone record a step of the loop. If the last request had several records, several tasks
+        probably await, and the first must not leave without the others.
         """
-        batch = self._open_batches.end_linger(partition, result)
-        if batch is not None and self._may_send_at_once(partition, batch):
-            self._send_at_once(partition)
+        batch, now = self._open_batches.end_linger(partition, result), self._loop.time()
+        if batch is not None and self._may_send_at_once(partition, batch, now):
+            self._send_at_once(partition, now)
         elif batch is not None:
             self._accumulator.offer(partition)
 
-    def _may_send_at_once(self, partition: Partition, batch: Batch) -> bool:
-        node = partition.leader
-        if not self._sends_singly or self._in_flight or node is None or node.ready or batch.options.codec:
+    def _may_send_at_once(self, partition: Partition, batch: Batch, now: float) -> bool:
+        # By an `await` only: a callback may be added anywhere, by a handler of the log in the middle of a settlement.
+        if not (batch.result.awaited and self._last_was_single) or self._in_flight or batch.options.codec:
             return False
-        if self._wait_queues.records or not self._wakeup.is_waited_for:  # else the turn is due, or being taken
+        node, next_at = partition.leader, self._timers.next_at()
+        if node is None or node.ready or self._wait_queues.records or not self._wakeup.is_waited_for:
             return False
+        if (next_at is not None and next_at <= now) or not self._own_loop.is_here():
+            return False  # a turn ends first what is overdue
         return self._open_batches.is_only(partition) and partition.first_sendable() is batch
 
-    def _send_at_once(self, partition: Partition) -> None:
+    def _send_at_once(self, partition: Partition, now: float) -> None:
         assert partition.leader is not None
         self._accumulator.ready.add(partition)
         self._left = 1
-        self._in_flight += 1  # a failure is logged, and the handler may send and await: not within this
+        self._in_flight += 1  # what is logged here may make a handler await a record: that one waits for a turn
         try:
             # In a context of its own: what the transport schedules must not see the caller's variables.
-            self._context.run(self._send_to, partition.leader, self._loop.time())
-        except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, not the caller
+            self._context.run(self._send_to, partition.leader, now)
+        except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, as in a turn, not the caller
             self._defect = defect
             self._wakeup.set()
+        except BaseException as interrupt:  # Ctrl-C, which is the caller's; what was left undone is not known
+            self._defect = BackgroundTaskDiedError(f"{_INTERRUPTED} ({type(interrupt).__name__})")
+            self._wakeup.set()
+            raise
         finally:
             self._in_flight -= 1
 
@@ -234,7 +252,7 @@ class Sender:
             if batches:
                 transaction = None if self._transaction is None else self._transaction()
                 request = ProduceRequest(node, batches, self._metadata.cluster, transaction=transaction)
-                self._sends_singly = request.records == 1
+                self._last_was_single = request.records == 1
                 self._send(request, connection, now)
             if not node.ready or not self._left:
                 return
@@ -305,7 +323,6 @@ class Sender:
             step = partial(self._unprocessed if end.is_unprocessed else self._lost, request, end.error)
         else:
             step = partial(self._written, request)
-        self._in_flight -= 1
         self._ends.append((request, step))
         if not self._ends_wait:
             self._apply_ends()
@@ -324,6 +341,8 @@ class Sender:
                 self._defect = defect
                 self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
                 self._wakeup.set()
+            finally:
+                self._in_flight -= 1
 
     def _apply(self, request: ProduceRequest, response: ProduceResponse, now: float) -> None:
         self._measures.request_latency.record(now - request.batches[0].sent_at)

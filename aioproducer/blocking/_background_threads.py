@@ -35,6 +35,7 @@ from aioproducer._threads.real_threads import (
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
 
 if TYPE_CHECKING:
+    import _thread
     import concurrent.futures
     import logging
     from collections.abc import Awaitable, Callable, Coroutine
@@ -80,7 +81,9 @@ class BackgroundLoop:
         self._has_ended = False
         self._unanswered: dict[Callable[[], bool], None] = {}  # cancels each call that has no result yet
         self._rests = False  # between calls
-        self._called = allocate_lock()  # released by each call, for the thread that rests
+        self._is_resting = False
+        self._gates: list[_thread.LockType] = []  # opened as it begins to rest
+        self._called = allocate_lock()  # released by each call, for the thread that rests; no caller waits for it
 
     @property
     def is_running(self) -> bool:
@@ -180,16 +183,23 @@ class BackgroundLoop:
         and crash. A thread that waits for a lock of Python's stays where it is.
         """
         self._rests = True
-        self._rest_soon()
-
-    def _rest_soon(self) -> None:
-        if self._loop is not None and not self._unanswered:
+        if self._loop is None or self.is_current_thread:
+            return
+        gate = allocate_lock()
+        gate.acquire()
+        self._gates.append(gate)
+        if not self._is_resting:  # else nothing opens it
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._rest)
+                wait_for_lock(gate, GRACE_S)  # or the interpreter may end before the thread has left the loop
 
     def _rest(self) -> None:
+        self._is_resting = True
+        while self._gates:
+            self._gates.pop().release()
         while not (self._unanswered or self._is_stopped):
             self._called.acquire()
+        self._is_resting = False
 
     def _end_rest(self) -> None:
         with contextlib.suppress(RuntimeError):  # released already
@@ -241,8 +251,9 @@ class BackgroundLoop:
 
     def _forget(self, future: concurrent.futures.Future[ResultT]) -> None:
         self._unanswered.pop(future.cancel, None)
-        if self._rests:
-            self._rest_soon()
+        if self._rests and not self._unanswered and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._rest)
 
     def check_caller(self) -> asyncio.AbstractEventLoop:
         """Return the loop, for a caller that may wait for it."""

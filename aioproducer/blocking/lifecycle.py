@@ -161,6 +161,8 @@ class BlockingLifecycle:
         self._background.call(partial(self._producer.start, wait=wait), metadata_timeout(self._max_block_s))
         self._is_started = True
         self._first_use.is_pending = False
+        if end_began_at() is not None:
+            self._background.rest()
 
     def _ensure_started(self) -> None:
         if not self._is_started:
@@ -365,15 +367,23 @@ class BlockingLifecycle:
             await running.flushes.wait_for(running.close_generation())
 
     def _end_exit(self, flush: CallFuture[None] | None, began_at: float) -> None:
-        """Wait for deliveries for the rest of the time that began at `began_at`, then report lost records."""
-        if not self._background.is_running or self._is_loss_reported:
+        """Wait for deliveries for the rest of the time that began at `began_at`, and report lost records.
+
+        The thread of the loop then works during calls only.
+        """
+        if not self._background.is_running:
             return
+        if not self._is_loss_reported:
+            self._deliver_or_report(flush, began_at)
+        self._background.rest()
+
+    def _deliver_or_report(self, flush: CallFuture[None] | None, began_at: float) -> None:
         # Deliver, but do not close: a hook of the application that runs later may call `close(timeout)` and needs its
         # errors.
         if flush is not None:
             with contextlib.suppress(TimeoutError, KeyboardInterrupt):
                 flush.wait(max(began_at + self._exit_flush_s - monotonic(), 0.0))
-            flush.cancel()
+            flush.cancel()  # or the thread would not rest
         running = self._running()
         lost = self._queue.unreported + (0 if running is None else count_undelivered(running))
         if lost > self._records_reported:
@@ -381,7 +391,6 @@ class BlockingLifecycle:
             how = "was not closed, which an exit hook that runs later may still do"
             self._report_loss(lost, " of the end of the process", how, log=self._log)
             self._log.drain()
-        self._background.rest()
 
     def _check_time_left(self) -> None:
         """Refuse a record once the time for deliveries at the end of the process is over."""

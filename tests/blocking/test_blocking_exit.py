@@ -328,8 +328,8 @@ def test_program_that_never_closes_it_ends(cluster: ClusterElsewhere, program: p
 
 SLOW_END = """
 import atexit, ctypes, signal, sys, time
-atexit.register(time.sleep, 0.3)  # called last: the loop has nothing to do when the interpreter ends
-loop, servers = sys.argv[1:]
+atexit.register(time.sleep, float(sys.argv[3]))  # called last: the loop has nothing to do when the interpreter ends
+loop, servers, _ = sys.argv[1:]
 if loop == "asyncio":
     sys.modules["uvloop"] = None  # as if it were not installed
 from aioproducer import BlockingProducer
@@ -340,13 +340,13 @@ signal.alarm(3)
 """
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop, seconds", [("asyncio", "0.3"), ("uvloop", "0.3"), ("uvloop", "0")])
 def test_events_after_the_end_of_the_interpreter_do_no_harm(
-    cluster: ClusterElsewhere, program: pathlib.Path, loop: str
+    cluster: ClusterElsewhere, program: pathlib.Path, *, loop: str, seconds: str
 ) -> None:
     """Connections are closed while the process still ends; its thread must not ask for the interpreter's lock."""
     program.write_text(SLOW_END)
-    with subprocess.Popen([sys.executable, str(program), loop, cluster.bootstrap_servers]) as process:
+    with subprocess.Popen([sys.executable, str(program), loop, cluster.bootstrap_servers, seconds]) as process:
         while cluster.values() != [b"v"]:
             time.sleep(0.01)
         time.sleep(1)  # until nothing but the end of the process is left

@@ -115,8 +115,8 @@ INVARIANTS: Final = (
         Change(
             "_accumulator/flush_generations.py",
             "FlushGenerations.is_finished",
-            "unfinished > generation",
-            "unfinished >= generation",
+            "return min(self._unfinished, default=generation + 1) > generation",
+            "return min(self._unfinished, default=generation + 1) >= generation",
         ),
         families=("D1", "D2"),
     ),
