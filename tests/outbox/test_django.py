@@ -15,6 +15,8 @@ from aioproducer.testing import FakeCluster
 from tests.outbox.postgres import Postgres, missing_for_postgres
 from tests.outbox.test_relay import relaying, sent, until_empty
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "outbox.md"
 SETTINGS = """

@@ -18,6 +18,7 @@ from tests.outbox.mariadb import MariaDb, missing_for_mariadb
 from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
 
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.slow(seconds=20),
     pytest.mark.skipif(bool(missing_for_mariadb()), reason=missing_for_mariadb() or "-"),
 ]

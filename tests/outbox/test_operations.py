@@ -12,6 +12,8 @@ from aioproducer.outbox._operations import Operations
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.fixture
 async def kafka() -> AsyncIterator[FakeCluster]:

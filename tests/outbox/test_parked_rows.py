@@ -18,6 +18,8 @@ from aioproducer.testing import FakeCluster
 from tests.outbox.postgres import Postgres, missing_for_postgres
 from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.fixture
 async def kafka() -> AsyncIterator[FakeCluster]:

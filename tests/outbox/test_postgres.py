@@ -20,6 +20,7 @@ from tests.outbox.postgres import Postgres, missing_for_postgres
 from tests.outbox.test_relay import relaying, sent, until, write
 
 pytestmark = [
+    pytest.mark.timing,
     pytest.mark.slow(seconds=20),
     pytest.mark.skipif(bool(missing_for_postgres()), reason=missing_for_postgres() or "-"),
 ]

@@ -15,6 +15,8 @@ from aioproducer.outbox import Outbox, Relay
 from aioproducer.outbox._store import SqlStore
 from aioproducer.testing import FakeCluster
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.fixture
 async def kafka() -> AsyncIterator[FakeCluster]:

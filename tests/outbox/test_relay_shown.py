@@ -19,6 +19,8 @@ from aioproducer.testing import FakeCluster
 from tests.fakes.asgi_server import client_of
 from tests.outbox.test_relay import relaying, until, write
 
+pytestmark = pytest.mark.timing
+
 NAME = "outbox kafka_outbox"
 
 

@@ -20,6 +20,8 @@ from aioproducer.outbox._tables import tables_of
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import relaying, rows_left, until, until_empty, write
 
+pytestmark = pytest.mark.timing
+
 TABLES = tables_of("kafka_outbox", MetaData(), None)
 KEYS = [b"customer-%d" % number for number in range(12)]
 

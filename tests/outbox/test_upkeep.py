@@ -13,6 +13,8 @@ from aioproducer.outbox._operations import Operations
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
 
+pytestmark = pytest.mark.timing
+
 SENT = "kafka_outbox_sent"
 MANY = 2_500
 """More than are deleted at once."""

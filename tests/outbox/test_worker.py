@@ -13,6 +13,8 @@ from aioproducer.outbox._store import SqlStore
 from aioproducer.outbox._wake import Waker
 from aioproducer.outbox._worker import Choices, ShardWorker, Sides
 
+pytestmark = pytest.mark.timing
+
 
 class Rows:
     """One row, and how often it was looked for."""
