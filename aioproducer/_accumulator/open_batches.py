@@ -377,9 +377,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     # Becoming ready
 
     def _make_ready(self, partition: Partition, batch: Batch) -> None:
-        if not batch.is_ready:
-            batch.is_ready = True
-            self._open[partition].pop(partition, None)
+        if self.end_linger(partition, batch.result) is not None:
             self._offer(partition)
 
     def end_linger(self, partition: Partition, result: BatchResult) -> Batch | None:

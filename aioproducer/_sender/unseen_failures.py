@@ -102,10 +102,7 @@ class FailedBatches:
 
     @property
     def _trimmed(self) -> int:
-        records = 0
-        for count in (*self._alone, *self._shared):
-            records += count.records
-        return records
+        return sum(count.records for count in (*self._alone, *self._shared))
 
     def __len__(self) -> int:
         """Return the number of kept batches; all trimmed ones count as one."""

@@ -104,7 +104,7 @@ async def test_many_tasks_share_requests(lone: Producer) -> None:
 
 
 async def test_request_does_not_see_the_callers_variables(lone: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_the_caller = ContextVar("of_the_caller", default="nobody's")
+    of_the_caller = ContextVar("of_the_caller", default="unset")
     send, seen = BrokerConnection.send, []
 
     def look(connection: BrokerConnection, request: OutgoingRequest) -> None:
@@ -115,7 +115,7 @@ async def test_request_does_not_see_the_callers_variables(lone: Producer, monkey
     of_the_caller.set("a request's")
     assert await requests_of_its_step(lone) == 1
 
-    assert seen == ["nobody's"]
+    assert seen == ["unset"]
 
 
 def by_callback(delivery: Delivery) -> None:
