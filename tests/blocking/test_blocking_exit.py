@@ -355,6 +355,34 @@ def test_events_after_the_end_of_the_interpreter_do_no_harm(
         assert process.wait(30) == -signal.SIGALRM
 
 
+STARTED_AT_THE_END = """
+import atexit, ctypes, signal, sys, time
+
+def start():
+    global producer
+    producer = BlockingProducer(sys.argv[1]).start()
+    print(len(producer.partitions_for("orders")), flush=True)
+    time.sleep(0.3)
+
+atexit.register(start)  # before the import: it is called behind the producer's own hook
+from aioproducer import BlockingProducer
+ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).pause)
+signal.alarm(4)
+"""
+
+
+def test_producer_started_in_an_exit_hook_rests_too(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    program.write_text(STARTED_AT_THE_END)
+    command = [sys.executable, str(program), cluster.bootstrap_servers]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "3\n"
+        time.sleep(1)  # until nothing but the end of the process is left
+        cluster.do(lambda fake: fake.kill(fake.leader_of("orders", 0)))
+
+        assert process.wait(30) == -signal.SIGALRM
+
+
 LATE = """
 import atexit, sys
 call, limit_ms = sys.argv[2], int(sys.argv[3])
