@@ -10,7 +10,7 @@ from its node's reserve, which is left to the node's other partitions. A loan is
 
     total = common (3/4) + reserve of node 1 + reserve of node 2 + ...        no leader known yet: all is common
 
-Source: BufferPool in Apache Kafka, without its lock; records wait for memory in `waiting.py`.
+Source: BufferPool in Apache Kafka, without its lock; records wait for memory in `wait_queues.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer._accumulator.partition import RecordDeadline
-from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._accumulator.waiting_record import WaitingRecord
 from aioproducer._native.delivery import Delivery
 from aioproducer._native.record_pipeline import RecordArguments
 from aioproducer._producer.arguments import CallDeadline

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer._accumulator.open_batches import AccumulatorSettings
 from aioproducer._accumulator.partition import BatchOptions
-from aioproducer._accumulator.waiting import WaitingLimits
+from aioproducer._accumulator.wait_queues import WaitingLimits
 from aioproducer._network.context import NetworkSettings
 from aioproducer._network.metadata_refresher import MetadataSettings
 from aioproducer._network.routes import Routes

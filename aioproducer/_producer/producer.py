@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from aioproducer._accumulator.waiting import still_unknown
+from aioproducer._accumulator.wait_queues import still_unknown
 from aioproducer._producer.admission import Admission
 from aioproducer._producer.arguments import group_of, owned, partitions_of_group
 from aioproducer._producer.component_settings import retry_backoff

@@ -2,7 +2,7 @@
 
 `send` is the table of contents of a record's journey (docs/explanation/life_of_a_record.md): the user's own code
 (`_native/record_pipeline.pyx`), one native append (`_native/append.pyx`), or a wait queue
-(`_accumulator/waiting.py`).
+(`_accumulator/wait_queues.py`).
 
 Source: KafkaProducer in Apache Kafka.
 """

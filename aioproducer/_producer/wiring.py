@@ -11,7 +11,7 @@ from aioproducer._accumulator.buffer_pool import BufferPool
 from aioproducer._accumulator.events import ProducerEvents
 from aioproducer._accumulator.open_batches import AccumulatorDependencies
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._accumulator.waiting import WaitQueues
+from aioproducer._accumulator.wait_queues import WaitQueues
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.measures import LatencyHistogram, Measures
 from aioproducer._network.context import NetworkEvents

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.partition import Batch
-    from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._accumulator.waiting_record import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.delivery import BatchResult, OnDelivery
     from aioproducer._native.measures import LatencyHistogram, TopicTable

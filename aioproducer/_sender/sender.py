@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.partition import Batch, Node, Partition
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
-    from aioproducer._accumulator.waiting import WaitQueues
+    from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._native.delivery import BatchResult
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.metadata_refresher import MetadataRefresher

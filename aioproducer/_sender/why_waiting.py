@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.partition import Node
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
-    from aioproducer._accumulator.wait_queue import WaitingRecord
-    from aioproducer._accumulator.waiting import WaitQueues
+    from aioproducer._accumulator.wait_queues import WaitQueues
+    from aioproducer._accumulator.waiting_record import WaitingRecord
     from aioproducer._network.metadata_refresher import MetadataRefresher
 
 # Looked up once: these are asked for each of ten thousand batches, and an enum's members are slow to find.

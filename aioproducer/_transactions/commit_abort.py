@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
-    from aioproducer._accumulator.waiting import WaitQueues
+    from aioproducer._accumulator.wait_queues import WaitQueues
     from aioproducer._native.append import RecordAppender
     from aioproducer._sender.completion import Completion
     from aioproducer._sender.flush_waiters import FlushWaiters

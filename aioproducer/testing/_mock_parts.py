@@ -10,7 +10,7 @@ from aioproducer._accumulator.open_batches import AccumulatorDependencies, Accum
 from aioproducer._accumulator.partition import Batch
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.record_batch_header import HEADER_SIZE
-from aioproducer._accumulator.waiting import WaitQueues
+from aioproducer._accumulator.wait_queues import WaitQueues
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
 from aioproducer._network.metadata_refresher import MetadataRefresher
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioproducer._accumulator.partition import Partition, RecordDeadline
-    from aioproducer._accumulator.wait_queue import WaitingRecord
+    from aioproducer._accumulator.waiting_record import WaitingRecord
     from aioproducer._logs import EventLog
     from aioproducer._native.append import RecordAppender
     from aioproducer._native.delivery import Delivery

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.partition import Batch, BatchState
-from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._accumulator.waiting_record import WaitingRecord
 from aioproducer._protocol.compression import CompressionType
 from tests.fakes.core_parts import CoreParts, sequences, values
 

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
-from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.waiting import still_unknown
+from aioproducer._accumulator.wait_queues import still_unknown
+from aioproducer._accumulator.waiting_record import WaitingRecord
 from aioproducer._native.delivery import Delivery
 from aioproducer.errors import (
     BrokerError,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
 from aioproducer._accumulator.partition import RecordDeadline
 from aioproducer._accumulator.topic_partitions import Topic
-from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
+from aioproducer._accumulator.waiting_record import WaitingRecord, WaitQueue
 from aioproducer._native.delivery import BatchResult
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.errors import BufferTimeoutError, InvalidPartitionError, MetadataTimeoutError, Outcome

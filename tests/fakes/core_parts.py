@@ -27,8 +27,8 @@ from aioproducer._accumulator.partition import Node as Leader
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.topic_partitions import TopicPartitions
-from aioproducer._accumulator.wait_queue import WaitingRecord
-from aioproducer._accumulator.waiting import WaitingLimits, WaitQueues
+from aioproducer._accumulator.wait_queues import WaitingLimits, WaitQueues
+from aioproducer._accumulator.waiting_record import WaitingRecord
 from aioproducer._native.append import RecordAppender
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.measures import Measures

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.wait_queue import WaitingRecord
+from aioproducer._accumulator.waiting_record import WaitingRecord
 from aioproducer._native.append_many import BulkAppend
 from aioproducer._native.arrow_append import ArrowAppend
 from aioproducer._native.arrow_columns import ArrowRows

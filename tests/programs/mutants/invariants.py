@@ -80,7 +80,7 @@ INVARIANTS: Final = (
         "large_record_overtaken_for_ever",
         "while the earliest call gets nothing, later ones go on taking the memory that it waits for",
         Change(
-            "_accumulator/waiting.py",
+            "_accumulator/wait_queues.py",
             "WaitQueues._try_first",
             "self._open_batches.may_use_common = False",
             "self._open_batches.may_use_common = True",

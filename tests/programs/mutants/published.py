@@ -100,9 +100,9 @@ PUBLISHED: Final = (
     Mutant(
         "cancelled_waiter_keeps_bytes",
         "a caller that gives up waiting for memory is counted forever",
-        Change("_accumulator/waiting.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
+        Change("_accumulator/wait_queues.py", "WaitQueues._leave", "self.bytes -= record.size", "pass"),
         Change(
-            "_accumulator/waiting.py",
+            "_accumulator/wait_queues.py",
             "WaitQueues._appended",
             "self._leave(record)",
             """
@@ -111,7 +111,7 @@ PUBLISHED: Final = (
                     """,
         ),
         Change(
-            "_accumulator/waiting.py",
+            "_accumulator/wait_queues.py",
             "WaitQueues._fail",
             "self._leave(record)",
             """
@@ -125,7 +125,7 @@ PUBLISHED: Final = (
         "wakeup_lost_when_head_waiter_cancelled",
         "when the first waiter gives up, the waiters behind it are never served",
         Change(
-            "_accumulator/waiting.py",
+            "_accumulator/wait_queues.py",
             "Fronts.serve",
             "queue, is_shown = self._fronts[competitor][0][2], True",
             """
@@ -135,7 +135,7 @@ PUBLISHED: Final = (
                     """,
         ),
         Change(
-            "_accumulator/waiting.py",
+            "_accumulator/wait_queues.py",
             "Fronts.serve",
             "is_shown = self.show(queue)",
             "is_shown = is_there and self.show(queue)",

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.open_batches import OpenBatches
     from aioproducer._accumulator.partition import Partition
-    from aioproducer._accumulator.wait_queue import MemoryKey, WaitingRecord
-    from aioproducer._accumulator.waiting import WaitQueues
+    from aioproducer._accumulator.wait_queues import WaitQueues
+    from aioproducer._accumulator.waiting_record import MemoryKey, WaitingRecord
     from aioproducer._native.append import OpenPartition
     from aioproducer._network.connection import BrokerConnection
     from aioproducer._network.connection_pool import ConnectionPool

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aioproducer._accumulator.partition import Node, Partition
 from aioproducer._accumulator.topic_partitions import Topic
-from aioproducer._accumulator.wait_queue import WaitingRecord, WaitQueue
+from aioproducer._accumulator.waiting_record import WaitingRecord, WaitQueue
 from aioproducer._native.append import RecordAppender
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._shown_values import how_to_create
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.flush_generations import FlushGenerations
     from aioproducer._accumulator.open_batches import OpenBatches
-    from aioproducer._accumulator.wait_queue import MemoryKey, QueueKey
+    from aioproducer._accumulator.waiting_record import MemoryKey, QueueKey
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import TimerHeap
 

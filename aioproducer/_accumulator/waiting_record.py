@@ -1,4 +1,4 @@
-"""A record that waits, and the queue that it waits in; `waiting.py` has all queues."""
+"""A record that waits, and the queue that it waits in; `wait_queues.py` has all queues."""
 
 from __future__ import annotations
 
