@@ -62,7 +62,9 @@ async def _fetch(folder: Path) -> None:
         raise MissingToolError([f"Maven does not get Apicurio Registry {RELEASE}: {str(error)[:500]}"]) from error
     [archive] = (folder / "jars").glob("*.tar.gz")
     with tarfile.open(archive) as packed:
-        packed.extractall(folder / "app", filter="data")
+        # Python 3.11.2, Debian's, has neither the filter nor the argument that names it.
+        packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+        packed.extractall(folder / "app")
     archive.unlink()
 
 
