@@ -20,7 +20,7 @@ from tests.benchmarks.bench_run import Bench
 from tests.benchmarks.brokers import KAFKA_VERSION, embedded_broker, given_broker, real_broker
 from tests.benchmarks.job import Job
 from tests.benchmarks.report import WIDTH, BenchReport, print_report
-from tests.benchmarks.scenarios import ENQUEUE, ONLY_WHEN_NAMED, SCENARIOS
+from tests.benchmarks.scenarios import AWAITED, ENQUEUE, ONLY_WHEN_NAMED, SCENARIOS
 from tests.benchmarks.spark_scenario import ROUTES
 
 LIBRARIES = ("aioproducer", "uvloop", "confluent-kafka", "aiokafka", "kafka-python")
@@ -61,7 +61,7 @@ def _java_version() -> str:
     return version[1] if version else "unknown"
 
 
-CLIENTS = sorted({*ENQUEUE, *(client for client, _ in ROUTES)})
+CLIENTS = sorted({*ENQUEUE, *AWAITED, *(client for client, _ in ROUTES)})
 
 
 def main() -> int:

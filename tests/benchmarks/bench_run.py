@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from tests.benchmarks.brokers import BrokerUnderTest, fresh_topic, records_in
+from tests.benchmarks.brokers import BrokerUnderTest, fresh_topics, records_in
 from tests.benchmarks.job import Job, Outcome
 from tests.benchmarks.report import Row, figures_text
 from tests.benchmarks.worker import WorkerError, running_worker
@@ -98,8 +98,8 @@ class Bench:
         return outcome
 
     async def _run(self, job: Job) -> Outcome:
-        """Run a job on a new topic, and compare its count with the end offsets."""
-        async with self._on_fresh_topic(job) as placed, running_worker(placed) as worker:
+        """Run a job on new topics, and compare its count with the end offsets."""
+        async with self._on_fresh_topics(job) as placed, running_worker(placed) as worker:
             outcome = await worker.outcome()
             await self._check(placed, outcome)
         return outcome
@@ -108,7 +108,7 @@ class Bench:
         """Run a job whose broker is stopped as soon as the worker is ready."""
         if self.broker.stall is None or self.broker.resume is None:
             raise WorkerError(f"{self.broker.name} cannot be stopped from here")
-        async with self._on_fresh_topic(contestant.job) as placed, running_worker(placed) as worker:
+        async with self._on_fresh_topics(contestant.job) as placed, running_worker(placed) as worker:
             await worker.wait_until_ready()
             self.broker.stall()
             try:
@@ -124,14 +124,14 @@ class Bench:
         return outcome
 
     @asynccontextmanager
-    async def _on_fresh_topic(self, job: Job) -> AsyncIterator[Job]:
-        """Yield the job with address and topic."""
+    async def _on_fresh_topics(self, job: Job) -> AsyncIterator[Job]:
+        """Yield the job with address and topic; its topics exist."""
         topic = f"bench-{next(self._topic_numbers)}"
         placed = replace(job, bootstrap_servers=self.broker.bootstrap_servers, topic=topic, java_jars=self.java_jars)
-        async with fresh_topic(placed.bootstrap_servers, topic, job.partitions):
+        async with fresh_topics(placed.bootstrap_servers, placed.topic_names, job.partitions):
             yield placed
 
     async def _check(self, job: Job, outcome: Outcome) -> None:
-        stored = await records_in(job.bootstrap_servers, job.topic, job.partitions)
+        stored = await records_in(job.bootstrap_servers, job.topic_names, job.partitions)
         if stored != outcome.acknowledged:
             raise WorkerError(f"{job.work} counts {outcome.acknowledged:,} records, the broker has {stored:,}")

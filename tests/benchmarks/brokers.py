@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -70,33 +70,36 @@ async def given_broker(bootstrap_servers: str) -> AsyncIterator[BrokerUnderTest]
 
 
 @asynccontextmanager
-async def fresh_topic(bootstrap_servers: str, name: str, partitions: int) -> AsyncIterator[None]:
-    """Create a topic with a leader for each partition, and delete it after the block."""
+async def fresh_topics(bootstrap_servers: str, names: Sequence[str], partitions: int) -> AsyncIterator[None]:
+    """Create topics with a leader for each of their partitions, and delete them after the block."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     try:
         await admin.start()
-        await admin.create_topics([NewTopic(name, partitions, 1)])
+        await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
         async with asyncio.timeout(VISIBLE_TIMEOUT_S):
-            while not await _has_all_leaders(admin, name, partitions):  # noqa: ASYNC110 - the event is in another process
+            while not await _have_all_leaders(admin, names, partitions):  # noqa: ASYNC110 - the event is in another process
                 await asyncio.sleep(VISIBLE_POLL_S)
-        await records_in(bootstrap_servers, name, partitions)  # a leader may be named before it knows that it leads
+        await records_in(bootstrap_servers, names, partitions)  # a leader may be named before it knows that it leads
         yield
-        await admin.delete_topics([name])
+        await admin.delete_topics(names)
     finally:
         await admin.close()
 
 
-async def records_in(bootstrap_servers: str, topic: str, partitions: int) -> int:
-    """Return the sum of a topic's end offsets."""
+async def records_in(bootstrap_servers: str, topics: Sequence[str], partitions: int) -> int:
+    """Return the sum of the end offsets of topics with as many partitions each."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers)
     try:
         await consumer.start()
-        ends = await consumer.end_offsets([TopicPartition(topic, number) for number in range(partitions)])
+        ends = await consumer.end_offsets(
+            [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
+        )
     finally:
         await consumer.stop()
     return sum(ends.values())
 
 
-async def _has_all_leaders(admin: AIOKafkaAdminClient, name: str, partitions: int) -> bool:
-    (topic,) = await admin.describe_topics([name])
-    return len([each for each in topic["partitions"] if each["error_code"] == 0]) == partitions
+async def _have_all_leaders(admin: AIOKafkaAdminClient, names: Sequence[str], partitions: int) -> bool:
+    described = await admin.describe_topics(names)
+    ready = [each for topic in described for each in topic["partitions"] if each["error_code"] == 0]
+    return len(ready) == partitions * len(names)

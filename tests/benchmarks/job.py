@@ -23,7 +23,12 @@ class Job:
 
     bootstrap_servers: str = ""
     topic: str = ""
+    topics: int = 1
+    """Number of topics to which records go in turn; see `topic_names`."""
+
     partitions: int = 4
+    """Of each topic."""
+
     records: int = 0
     """Number of measured records."""
 
@@ -62,6 +67,11 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Self:
         return cls(**json.loads(text))
+
+    @property
+    def topic_names(self) -> list[str]:
+        """The topics of the job: `topic`, or as many as it wants, with its name and a number."""
+        return [self.topic] if self.topics == 1 else [f"{self.topic}-{number}" for number in range(self.topics)]
 
     @property
     def transactions(self) -> int:

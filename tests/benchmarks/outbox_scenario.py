@@ -23,7 +23,7 @@ from aioproducer.outbox._leases import Leases
 from aioproducer.outbox._store import Limits, SqlStore
 from aioproducer.outbox._tables import tables_of
 from tests.benchmarks.bench_run import Bench
-from tests.benchmarks.brokers import fresh_topic
+from tests.benchmarks.brokers import fresh_topics
 from tests.benchmarks.outbox_relays import PLAIN_TABLE
 from tests.benchmarks.report import OURS, Comparison, Row, ScenarioReport, figures_text, median_of, ratio
 from tests.benchmarks.worker import WorkerError, failure_text, python_process
@@ -112,7 +112,7 @@ async def outbox(bench: Bench) -> ScenarioReport:
     load_before = os.getloadavg()[0]
     server = Postgres(durable=True)
     try:
-        async with fresh_topic(bench.broker.bootstrap_servers, TOPIC, PARTITIONS):
+        async with fresh_topics(bench.broker.bootstrap_servers, [TOPIC], PARTITIONS):
             rows = await _measured(bench, Place(server, bench.broker.bootstrap_servers))
     finally:
         server.stop()

@@ -17,6 +17,7 @@ from tests.benchmarks.spark_scenario import spark
 from tests.benchmarks.worker import WorkerError, failure_text, python_process
 
 RAW_SOCKET, JAVA, CONFLUENT, AIOKAFKA = "raw socket", "Java producer", "confluent-kafka", "aiokafka"
+CONFLUENT_IN_ASYNCIO = "confluent-kafka in asyncio"
 CPU = "cpu_us_per_record"
 
 ENQUEUE = {
@@ -149,31 +150,36 @@ async def arrow(bench: Bench) -> ScenarioReport:
     return ScenarioReport("arrow", "Rows of Arrow batches", rows, comparisons)
 
 
+AWAITED = {AIOKAFKA: "aiokafka.await_sends", CONFLUENT_IN_ASYNCIO: "confluent_in_asyncio.await_sends"}
+
+
 async def tasks(bench: Bench) -> ScenarioReport:
-    """Measure few and many tasks that each await their record, and aiokafka with as many but for the most."""
+    """Measure few and many tasks that each await their record; the others, with no linger, but for the most tasks."""
     most, compared = 10_000, (10, 100, 1_000, 5_000)
 
     def contestant(client: str, work: str, number: int, records: int) -> Contestant:
         shared = max(1, records // number) * number
-        job = Job(work=work, records=shared, warmup_records=bench.size(5_000, 1_000), tasks=number)
+        linger_ms = 5 if client == OURS else 0
+        job = Job(work=work, records=shared, warmup_records=bench.size(5_000, 1_000), tasks=number, linger_ms=linger_ms)
         return Contestant(client, f"{number:,} tasks", job)
 
     contestants = []
     for number in (*compared, most):
-        ours, theirs = (300_000, 20_000) if number < 1_000 else (1_000_000, 40_000)
+        ours, theirs = (300_000, 40_000) if number < 1_000 else (1_000_000, 80_000)
         contestants.append(contestant(OURS, "ours.await_sends", number, bench.size(ours, 20_000)))
         if number != most:
-            contestants.append(contestant(AIOKAFKA, "aiokafka.await_sends", number, bench.size(theirs, 5_000)))
+            for client, work in AWAITED.items():
+                contestants.append(contestant(client, work, number, bench.size(theirs, 5_000)))
     rows = await bench.measure(contestants)
     of_most, of_few = (median_of(rows, OURS, f"{number:,} tasks") for number in (most, 100))
     comparisons = [Comparison(f"rate of {most:,} tasks / of 100 tasks", ratio(of_most, of_few))]
-    for number in compared:
-        variant = f"{number:,} tasks"
-        cpu = ratio(*(median_of(rows, client, variant, CPU) for client in (OURS, AIOKAFKA)))
-        comparisons += [
-            Comparison(f"{variant}: rate / {AIOKAFKA}", _rate_ratio(rows, variant, AIOKAFKA)),
-            Comparison(f"{variant}: CPU / {AIOKAFKA}", cpu),
-        ]
+    for variant in (f"{number:,} tasks" for number in compared):
+        for client in AWAITED:
+            cpu = ratio(*(median_of(rows, each, variant, CPU) for each in (OURS, client)))
+            comparisons += [
+                Comparison(f"{variant}: rate / {client}", _rate_ratio(rows, variant, client)),
+                Comparison(f"{variant}: CPU / {client}", cpu),
+            ]
     return ScenarioReport("tasks", "Tasks that each await send in a loop", rows, comparisons)
 
 
@@ -186,11 +192,16 @@ async def latency(bench: Bench) -> ScenarioReport:
         Contestant(OURS, plain, replace(job, work="ours.latency_on_asyncio")),
         Contestant(RAW_SOCKET, none, replace(job, work="raw_socket.latency")),
         Contestant(CONFLUENT, none, replace(job, work="confluent.latency", linger_ms=0)),
+        Contestant(CONFLUENT_IN_ASYNCIO, none, replace(job, work="confluent_in_asyncio.latency", linger_ms=0)),
         Contestant(AIOKAFKA, none, replace(job, work="aiokafka.latency", linger_ms=0)),
     ]
     rows = await bench.measure(contestants)
     compared = ((OURS, usual), (CONFLUENT, none))
     cpu, p99 = (ratio(*(median_of(rows, *each, figure) for each in compared)) for figure in (CPU, "p99_us"))
+    awaited = ((OURS, usual), (CONFLUENT_IN_ASYNCIO, none))
+    cpu_awaited, p50_awaited = (
+        ratio(*(median_of(rows, *each, figure) for each in awaited)) for figure in (CPU, "p50_us")
+    )
     ours, on_asyncio = (median_of(rows, OURS, each, "p50_us") for each in (usual, plain))
     raw, confluent = (median_of(rows, each, none, "p50_us") for each in (RAW_SOCKET, CONFLUENT))
     above, theirs = (None if each is None or raw is None else each - raw for each in (ours, confluent))
@@ -200,6 +211,8 @@ async def latency(bench: Bench) -> ScenarioReport:
         Comparison(f"{CONFLUENT}: p50 above the raw socket's", theirs, "us"),
         Comparison(f"p99 / {CONFLUENT}", p99),
         Comparison("p50 on asyncio's own loop / on uvloop", ratio(on_asyncio, ours)),
+        Comparison(f"CPU / {CONFLUENT_IN_ASYNCIO}", cpu_awaited),
+        Comparison(f"p50 / {CONFLUENT_IN_ASYNCIO}", p50_awaited),
     ]
     return ScenarioReport("latency", "One task awaiting one record after another", rows, comparisons)
 
@@ -222,8 +235,10 @@ async def transactions(bench: Bench) -> ScenarioReport:
     # a broker reaches its full speed only after some thousand transactions
     await bench.warm_up(Job(work=TRANSACTIONS[OURS], records=5 * small, per_transaction=1))
     rows = await bench.measure(contestants)
+    cpu = ratio(*(median_of(rows, client, SMALL, CPU) for client in (OURS, CONFLUENT)))
     comparisons = [
         Comparison(f"{SMALL}: rate / {CONFLUENT}", _rate_ratio(rows, SMALL, CONFLUENT)),
+        Comparison(f"{SMALL}: CPU / {CONFLUENT}", cpu),
         Comparison(f"{SMALL}: rate / {RAW_SOCKET}", _rate_ratio(rows, SMALL, RAW_SOCKET)),
         Comparison(f"{LARGE}: rate / {CONFLUENT} with callback", _rate_ratio(rows, LARGE, CONFLUENT)),
         Comparison(f"{LARGE}: rate / {AIOKAFKA}", _rate_ratio(rows, LARGE, AIOKAFKA)),
@@ -247,6 +262,34 @@ async def partitions(bench: Bench) -> ScenarioReport:
     comparisons = [Comparison(f"CPU at {many:,} partitions / at {few}", cpu)]
     notes = ["on the embedded cluster, in a process of its own"]
     return ScenarioReport("partitions", "One record to each partition in turn, batch_size=0", rows, comparisons, notes)
+
+
+async def spread(bench: Bench) -> ScenarioReport:
+    """Measure the cost of a batch that leaves with a thousand others, and of records that change their topic."""
+    partitions, topics = bench.size(1_000, 20), bench.size(100, 5)
+    alone, to_all, in_turn = "one batch alone", f"{partitions:,} partitions every 10 ms", f"{topics} topics in turn"
+    warmup = bench.size(5_000, 1_000)
+    job = Job(work="", records=bench.size(300_000, 5_000), warmup_records=warmup, topics=topics, partitions=1)
+    contestants = [
+        Contestant(OURS, alone, Job(work="ours.latency", records=bench.size(3_000, 200), warmup_records=100)),
+        Contestant(
+            OURS,
+            to_all,
+            Job(work="ours.enqueue_to_all", records=50 * partitions, warmup_records=warmup, partitions=partitions),
+        ),
+        *(
+            Contestant(client, in_turn, replace(job, work=f"{module}.enqueue_to_topics_in_turn"))
+            for client, module in ((OURS, "ours"), (CONFLUENT, "confluent"))
+        ),
+    ]
+    rows = await bench.measure(contestants)
+    of_all, of_one = (median_of(rows, OURS, each, CPU) for each in (to_all, alone))
+    ours, theirs = (median_of(rows, client, in_turn, CPU) for client in (OURS, CONFLUENT))
+    comparisons = [
+        Comparison(f"{to_all}: CPU a batch / {alone}", ratio(of_all, of_one)),
+        Comparison(f"{in_turn}: CPU / {CONFLUENT}", ratio(ours, theirs)),
+    ]
+    return ScenarioReport("spread", "Records spread over partitions and topics", rows, comparisons)
 
 
 async def topics(bench: Bench) -> ScenarioReport:
@@ -500,6 +543,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], Awaitable[ScenarioReport]]] = {
     "latency": latency,
     "transactions": transactions,
     "partitions": partitions,
+    "spread": spread,
     "topics": topics,
     "stalled": stalled,
     "presets": presets,

@@ -75,9 +75,9 @@ def cpu_of_imports(names: tuple[str, ...]) -> float:
 
 
 async def measure(rounds: int) -> None:
-    from tests.benchmarks.brokers import embedded_broker, fresh_topic  # noqa: PLC0415  # not before the forks
+    from tests.benchmarks.brokers import embedded_broker, fresh_topics  # noqa: PLC0415  # not before the forks
 
-    async with embedded_broker() as broker, fresh_topic(broker.bootstrap_servers, TOPIC, PARTITIONS):
+    async with embedded_broker() as broker, fresh_topics(broker.bootstrap_servers, [TOPIC], PARTITIONS):
         print(json.dumps(await asyncio.to_thread(costs_of_batches, broker.bootstrap_servers, rounds)), flush=True)
 
 

@@ -12,7 +12,7 @@ from aioproducer.testing import FakeCluster
 from tests.benchmarks.clients.raw_socket import prepared_request
 from tests.benchmarks.job import Job, Outcome, percentile
 from tests.benchmarks.report import BenchReport, Comparison, Row, ScenarioReport, comparison_cells, ratio, table_of
-from tests.benchmarks.scenarios import CALLED_BACK, ENQUEUE, ENQUEUED, HOOKS, JAVA, TRANSACTIONS
+from tests.benchmarks.scenarios import AWAITED, CALLED_BACK, ENQUEUE, ENQUEUED, HOOKS, JAVA, TRANSACTIONS
 from tests.outbox.postgres import missing_for_postgres
 
 ROOT = Path(__file__).parents[2]
@@ -60,12 +60,14 @@ WORKS = [
     *ENQUEUED.values(),
     *CALLED_BACK.values(),
     "ours_with_presets.send_to_mock",
-    *("confluent.enqueue_text", "ours.await_sends", "aiokafka.await_sends", "ours.enqueue_in_turn"),
+    *("confluent.enqueue_text", "ours.await_sends", *AWAITED.values(), "ours.enqueue_in_turn"),
+    *("ours.enqueue_to_all", "ours.enqueue_to_topics_in_turn", "confluent.enqueue_to_topics_in_turn"),
     *(f"ours_observed.{work}" for work in ("plain", "scraped", "traced", "avro", "explain")),
     *(
         "ours.latency",
         "ours.latency_on_asyncio",
         "confluent.latency",
+        "confluent_in_asyncio.latency",
         "aiokafka.latency",
         "raw_socket.latency",
         "raw_socket.transact",

@@ -5,6 +5,7 @@ Each loop calls `produce` itself: a function call per record in between would be
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle, islice
 from time import perf_counter
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -44,6 +45,11 @@ def enqueue_with_callback(job: Job) -> Outcome:
 def enqueue(job: Job) -> Outcome:
     """`produce` without a callback, so that no record's result is known."""
     return _measure(job, _produce, None)
+
+
+def enqueue_to_topics_in_turn(job: Job) -> Outcome:
+    """`produce(on_delivery=...)` to each of `job.topics` in turn, then `flush`."""
+    return _measure(job, _produce_to_topics, _check)
 
 
 def enqueue_text(job: Job) -> Outcome:
@@ -96,11 +102,16 @@ def transact(job: Job) -> Outcome:
     return Outcome(job.end_offsets(WARMUP_TRANSACTIONS + job.transactions), figures, as_text(configuration))
 
 
-def _measure(job: Job, loop: Loop, on_delivery: OnDelivery | None) -> Outcome:
+def configuration_of(job: Job) -> dict[str, object]:
     configuration: dict[str, object] = {"acks": "all", "enable.idempotence": True, "linger.ms": job.linger_ms}
     if job.batch_size is not None:
         configuration["batch.size"] = job.batch_size
         configuration["queue.buffering.max.messages"] = LARGE_QUEUE_RECORDS
+    return configuration
+
+
+def _measure(job: Job, loop: Loop, on_delivery: OnDelivery | None) -> Outcome:
+    configuration = configuration_of(job)
     secured = {"security.protocol": "SSL", "ssl.ca.location": job.ca_file} if job.ca_file else {}
     producer = Producer({"bootstrap.servers": job.secured_servers or job.bootstrap_servers, **configuration, **secured})
     loop(producer, job, job.warmup_records, on_delivery)
@@ -114,6 +125,19 @@ def _measure(job: Job, loop: Loop, on_delivery: OnDelivery | None) -> Outcome:
 def _produce(producer: Producer, job: Job, records: int, on_delivery: OnDelivery | None) -> None:
     topic, value = job.topic, job.value
     for number in range(records):
+        while True:
+            try:
+                producer.produce(topic, value, on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(POLL_WHEN_FULL_S)
+        if number % POLL_EVERY == 0:
+            producer.poll(0)
+
+
+def _produce_to_topics(producer: Producer, job: Job, records: int, on_delivery: OnDelivery | None) -> None:
+    value, topics = job.value, job.topic_names
+    for number, topic in enumerate(islice(cycle(topics), records)):
         while True:
             try:
                 producer.produce(topic, value, on_delivery=on_delivery)

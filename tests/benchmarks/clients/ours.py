@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import cycle, islice
 from time import perf_counter
 
 import uvloop
 
 from aioproducer import Producer, ProducerOptions
 from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, figures_of_each, numbered_topics
+
+BETWEEN_ROUNDS_S = 0.01
 
 Work = Callable[[Producer], Awaitable[dict[str, float]]]
 """Runs between warm-up and close; returns the figures."""
@@ -46,6 +49,33 @@ def enqueue_in_turn(job: Job) -> Outcome:
         return stopwatch.figures(job.records)
 
     return _run(work, job)
+
+
+def enqueue_to_all(job: Job) -> Outcome:
+    """One record to every partition, each a batch of its own, and so again 10 ms later."""
+
+    async def work(producer: Producer) -> dict[str, float]:
+        topic, value, partitions = job.topic, job.value, job.partitions
+        stopwatch = Stopwatch()
+        for _ in range(job.records // partitions):
+            for partition in range(partitions):
+                await producer.enqueue(topic, value, partition=partition)
+            await asyncio.sleep(BETWEEN_ROUNDS_S)
+        await producer.flush()
+        return stopwatch.figures(job.records)
+
+    return _run(work, job)
+
+
+def enqueue_to_topics_in_turn(job: Job) -> Outcome:
+    """`await enqueue` to each of `job.topics` in turn, then `flush`."""
+
+    async def loop(producer: Producer, job: Job, records: int) -> None:
+        value, topics = job.value, job.topic_names
+        for topic in islice(cycle(topics), records):
+            await producer.enqueue(topic, value)
+
+    return measure(loop, job)
 
 
 def use_topics_in_turn(job: Job) -> Outcome:

@@ -91,7 +91,7 @@ def write_to_stalled(job: Job) -> Outcome:
 
         def watch() -> None:
             # The broker stops while rows are on their way: a write does not begin without one.
-            while asyncio.run(records_in(job.bootstrap_servers, job.topic, job.partitions)) == job.records:
+            while asyncio.run(records_in(job.bootstrap_servers, job.topic_names, job.partitions)) == job.records:
                 time.sleep(0.01)
             wait_for_go()
             while not done.wait(0.05):
@@ -200,7 +200,7 @@ def _sink(job: Job) -> dict[str, str]:
 
 def _checked(job: Job, at_least: int, at_most: int) -> int:
     """Return the end offsets' sum, which markers of transactions are part of."""
-    stored = asyncio.run(records_in(job.bootstrap_servers, job.topic, job.partitions))
+    stored = asyncio.run(records_in(job.bootstrap_servers, job.topic_names, job.partitions))
     if not at_least <= stored <= at_most:
         raise RuntimeError(f"the broker has {stored:,} records and markers, not {at_least:,} to {at_most:,}")
     return stored
