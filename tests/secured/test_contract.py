@@ -496,13 +496,23 @@ async def test_question_amid_a_renewal_is_answered_without_brokers(
 
 
 @pytest.mark.slow
+async def test_token_made_after_the_handshake_is_taken(client: RawClient) -> None:
+    await client.handshake("OAUTHBEARER")
+    await asyncio.sleep(1.1)  # so that its `iat` is later: claims are whole seconds
+    done = await client.authenticate(bearer(unsecured_token("alice")))
+    assert done is not None
+    assert not done.token
+
+
+@pytest.mark.slow
 async def test_after_the_end_of_a_session_only_a_handshake_is_accepted(connect: Connect) -> None:
     clients = [await connect() for _ in range(4)]
     for client in clients:
         await client.handshake("OAUTHBEARER")
-        done = await client.authenticate(bearer(unsecured_token("alice", lifetime_s=1)))
+        done = await client.authenticate(bearer(unsecured_token("alice", lifetime_s=2)))  # claims are whole seconds
         assert done is not None
-    await asyncio.sleep(1.1)  # the broker's own clock decides
+        assert not done.token
+    await asyncio.sleep(2.1)  # the broker's own clock decides
 
     assert not await clients[0].metadata()
     assert await clients[1].versions() is None

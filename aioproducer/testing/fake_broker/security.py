@@ -122,6 +122,7 @@ class SaslSession:
         self._step = _Step.FIRST
         self._server: SaslServer | None = None
         self._began_again_at: float | None = None
+        self._evaluated_at_ms = 0.0
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -164,23 +165,23 @@ class SaslSession:
         if self._step is _Step.FIRST:
             self._step = _Step.ASKED
 
-    def begin(self, mechanism: str, wall_clock_ms: float) -> None:
+    def begin(self, mechanism: str) -> None:
         """Start an exchange with one of `mechanisms`."""
         self.is_other_mechanism = bool(self.mechanism) and mechanism != self.mechanism
         if not self.is_other_mechanism:
             self.mechanism = mechanism
-            self._server = self._made(mechanism, wall_clock_ms)
+            self._server = self._made(mechanism)
         self._step = _Step.TOKENS
 
-    def _made(self, mechanism: str, wall_clock_ms: float) -> SaslServer:
+    def _made(self, mechanism: str) -> SaslServer:
         if mechanism == "PLAIN":
             return PlainServer(self._credentials)
         if mechanism == "OAUTHBEARER" and self._security.check_token is not None:
             return BearerServer(partial(_read_by, self._security.check_token))
         if mechanism == "OAUTHBEARER" and self.listener == "SIGNED":
-            return BearerServer(lambda token, _: read_signed(token, wall_clock_ms, self._security))
+            return BearerServer(lambda token, _: read_signed(token, self._evaluated_at_ms, self._security))
         if mechanism == "OAUTHBEARER":
-            return BearerServer(lambda token, _: read_unsecured(token, wall_clock_ms))
+            return BearerServer(lambda token, _: read_unsecured(token, self._evaluated_at_ms))
         return ScramServer(mechanism, self._credentials, self._random)
 
     def evaluate(self, token: bytes, now: float, wall_clock_ms: float) -> tuple[bytes, int | None]:
@@ -192,6 +193,7 @@ class SaslSession:
         """
         server = self._server
         assert server is not None
+        self._evaluated_at_ms = wall_clock_ms  # not the time of the handshake: the token may be younger
         response = server.evaluate(token)
         if not server.principal:
             return response, None

@@ -35,7 +35,7 @@ def answer_sasl_handshake(exchange: Exchange) -> None:
     elif error := exchange.injected_error():
         _refuse(exchange, session, {"error_code": error, "mechanisms": session.mechanisms}, mechanism=mechanism)
     elif mechanism in session.mechanisms:
-        session.begin(mechanism, exchange.cluster.settings.wall_clock_ms(exchange.now))
+        session.begin(mechanism)
         exchange.reply_tree({"error_code": 0, "mechanisms": session.mechanisms}, exchange.now)
     elif session.is_again:
         exchange.hang_up("re-authentication with a mechanism that is not enabled")
