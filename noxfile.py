@@ -58,11 +58,13 @@ TESTS_OF_DECISIONS = [
 ]
 
 OLD_SPARKS = ("4.2.1", "4.0.5")
-LONG_ON_SPARK = (
-    "tests/spark/test_commit_histories.py",
-    *(f"tests/spark/functions/test_{name}.py" for name in ("both_formats", "event_log", "load", "pipeline")),
+LONG_ON_SPARK = tuple(
+    f"tests/spark/functions/test_{name}.py" for name in ("both_formats", "event_log", "load", "pipeline")
 )
 """Tests that the gate leaves out."""
+
+WITH_PYSPARK = ("functions", "crashes", "test_first_words.py", "test_prepared.py", "test_session.py")
+"""In tests/spark: what the environment of the tests skips; the gate runs the others there."""
 
 CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed[4.4.0]"
 
@@ -159,11 +161,12 @@ def spark(session: nox.Session) -> None:
         return
     is_gate = "--gate" in session.posargs
     arguments = [each for each in session.posargs if each != "--gate"]
+    tests = [f"tests/spark/{each}" for each in WITH_PYSPARK] if is_gate else ["tests/spark"]
     chosen = ["-m", "gate or not kafka", *(f"--deselect={each}" for each in LONG_ON_SPARK)] if is_gate else []
     if not arguments:
         chosen += ["-n", "2", "--dist", "loadfile"]  # one process for tests of real brokers, one for the others
     python = str(environment_of_spark(session) / "bin" / "python")
-    session.run(python, "-m", "pytest", "-q", "tests/spark", *chosen, *arguments, external=True)
+    session.run(python, "-m", "pytest", "-q", *tests, *chosen, *arguments, external=True)
     if is_gate or arguments:
         return
     session.run(python, "-m", "pytest", "-q", "tests/docs/test_docs_spark.py", external=True)  # a session of its own

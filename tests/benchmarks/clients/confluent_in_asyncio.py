@@ -1,6 +1,6 @@
 """confluent-kafka awaited on uvloop, as its users do it: a thread polls, and each callback settles a future.
 
-Its own `AIOProducer` is left out: a record that is awaited alone waits there for the next call, or for its time-out.
+Its own asynchronous producer is left out: a record awaited alone waits there for the next call, or for its time-out.
 """
 
 import asyncio
