@@ -39,6 +39,7 @@ PROBES = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.programs.sanitizers", description=__doc__)
     parser.add_argument("--minutes", type=float, default=0.5, help="of fuzzing at the end")
+    parser.add_argument("--gate", action="store_true", help="one journey, as every change runs it")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sanitizers-") as folder:
         build = SanitizedBuild(Path(folder))
@@ -47,7 +48,7 @@ def main() -> int:
         plugins = ("-p", "no:cacheprovider", "-p", "no:faulthandler")
         pytest = ("-m", "pytest", "-q", "--capture=sys", *plugins, "-m", "not slow and not timing")
         codes = [
-            build.run(*pytest, *TESTS, *JOURNEYS),
+            build.run(*pytest, *TESTS, *(JOURNEYS[-1:] if arguments.gate else JOURNEYS)),
             build.run("-m", "tests.programs.fuzz", "--minutes", str(arguments.minutes)),
         ]
     return max(codes)
