@@ -61,10 +61,7 @@ OLD_SPARKS = ("4.2.1", "4.0.5")
 LONG_ON_SPARK = tuple(
     f"tests/spark/functions/test_{name}.py" for name in ("both_formats", "event_log", "load", "pipeline")
 )
-"""Tests that the gate leaves out."""
-
-WITH_PYSPARK = ("functions", "crashes", "test_first_words.py", "test_prepared.py", "test_session.py")
-"""In tests/spark: what the environment of the tests skips; the gate runs the others there."""
+"""Tests with Spark that the gate leaves out."""
 
 CRASH_ON_OLD_SPARKS = "tests/spark/crashes/test_driver_killed.py::test_driver_killed[4.4.0]"
 
@@ -153,20 +150,22 @@ def lowest(session: nox.Session) -> None:
 def spark(session: nox.Session) -> None:
     """Run the tests of the data source for Spark: all of them, also on older Sparks; `-- --gate` those of each change.
 
-    In environments of their own. Those of the other sessions have no pyspark, so tests/spark/conftest.py collects
-    there only the tests that need none.
+    In environments of their own. Those of the other sessions have no pyspark, and run there what needs none, which
+    `--gate` leaves to them.
     """
     if shutil.which("java") is None:
         session.warn("Java is not on this machine: the tests of Spark are skipped")
         return
     is_gate = "--gate" in session.posargs
     arguments = [each for each in session.posargs if each != "--gate"]
-    tests = [f"tests/spark/{each}" for each in WITH_PYSPARK] if is_gate else ["tests/spark"]
+    tests = tests_with_pyspark() if is_gate else ["tests/spark"]
     chosen = ["-m", "gate or not kafka", *(f"--deselect={each}" for each in LONG_ON_SPARK)] if is_gate else []
     if not arguments:
         chosen += ["-n", "2", "--dist", "loadfile"]  # one process for tests of real brokers, one for the others
-    python = str(environment_of_spark(session) / "bin" / "python")
-    session.run(python, "-m", "pytest", "-q", *tests, *chosen, *arguments, external=True)
+    home = environment_of_spark(session)
+    python = str(home / "bin" / "python")
+    cache = f"cache_dir={home / 'pytest-cache'}"  # its own: in CI other tests run at the same time
+    session.run(python, "-m", "pytest", "-q", "-o", cache, *tests, *chosen, *arguments, external=True)
     if is_gate or arguments:
         return
     session.run(python, "-m", "pytest", "-q", "tests/docs/test_docs_spark.py", external=True)  # a session of its own
@@ -402,6 +401,13 @@ def environment_of_tests(session: nox.Session, version: str = OWN_VERSION, inter
     quick = None if is_ours else {"AIOPRODUCER_OPTIMISE": "-O1"}  # only `tests` is built as for release
     install(session, home, extras="cli", group=TESTS if is_ours else "test", env=quick)
     return home
+
+
+def tests_with_pyspark() -> list[str]:
+    """Return the tests of Spark that the environment of the tests skips, in whole or in part."""
+    folder = ROOT / "tests" / "spark"
+    skipped = [path for path in sorted(folder.glob("test_*.py")) if 'find_spec("pyspark")' in path.read_text("utf-8")]
+    return [str(path.relative_to(ROOT)) for path in (folder / "functions", folder / "crashes", *skipped)]
 
 
 def environment_of_spark(session: nox.Session, version: str = "") -> Path:

@@ -46,7 +46,7 @@ _METHOD = """\
 - Clients run one after another, never two at a time, all of them once per round;
   each round begins with another client. Tables show the median of the rounds, with the lowest and the highest.
 - Only acknowledged records count.
-  Each run has a topic of its own, and its client's count must equal the end offsets that aiokafka's consumer reads;
+  Each run has topics of its own, and its client's count must equal the end offsets that aiokafka's consumer reads;
   a client with another count has no figure.
 - A client should learn the result of each record: confluent-kafka by its callback, aiokafka by its futures,
   ours and the others by default. Without that, confluent-kafka and aiokafka have a row of their own.
@@ -55,9 +55,10 @@ _METHOD = """\
 - CPU is the process time of the client, all threads, from the same start to the same end.
   Java's is that of the whole JVM, with its start and the compiling of its warm-up;
   its rate is that of its load generator's "steady state", after that warm-up.
-- Every client has `acks=all`, is idempotent and lingers for 5 ms.
+- Every client has `acks=all`, is idempotent and lingers for 5 ms, where its settings do not say otherwise.
   With *defaults* it otherwise keeps its own defaults; with *256 KiB* that is every client's batch size.
-  Ours and aiokafka run on uvloop. The configuration of each is at the end of this page.
+  Ours, aiokafka and *confluent-kafka in asyncio* run on uvloop; the last is awaited by futures, which its callbacks
+  settle from a thread that polls. The configuration of each is at the end of this page.
 """
 
 

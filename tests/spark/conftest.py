@@ -1,7 +1,7 @@
 """Tests of the data source.
 
 Those in the folders below start Spark, and need `nox -s spark`: the environment of the other tests has no pyspark, and
-collects only the files here, which need none.
+collects only the files here. Of these, the tests that need it say so by a mark `skipif`.
 """
 
 from importlib.util import find_spec

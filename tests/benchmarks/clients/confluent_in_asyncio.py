@@ -1,6 +1,7 @@
-"""confluent-kafka awaited on uvloop, as its users do it: a thread polls, and each callback settles a future.
+"""confluent-kafka awaited on uvloop: a thread polls, and each callback settles a future.
 
-Its own asynchronous producer is left out: a record awaited alone waits there for the next call, or for its time-out.
+Its own class for asyncio collects records, by default until there are 1,000 or a second is over, and serves callbacks
+when the next ones are handed over: a record that is awaited alone waits there for a second.
 """
 
 import asyncio

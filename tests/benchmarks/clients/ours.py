@@ -52,19 +52,16 @@ def enqueue_in_turn(job: Job) -> Outcome:
 
 
 def enqueue_to_all(job: Job) -> Outcome:
-    """One record to every partition, each a batch of its own, and so again 10 ms later."""
+    """One record to every partition, and again after a pause that is longer than the linger."""
 
-    async def work(producer: Producer) -> dict[str, float]:
+    async def loop(producer: Producer, job: Job, records: int) -> None:
         topic, value, partitions = job.topic, job.value, job.partitions
-        stopwatch = Stopwatch()
-        for _ in range(job.records // partitions):
+        for _ in range(records // partitions):
             for partition in range(partitions):
                 await producer.enqueue(topic, value, partition=partition)
             await asyncio.sleep(BETWEEN_ROUNDS_S)
-        await producer.flush()
-        return stopwatch.figures(job.records)
 
-    return _run(work, job)
+    return measure(loop, job)
 
 
 def enqueue_to_topics_in_turn(job: Job) -> Outcome:
