@@ -30,7 +30,7 @@ Figures of such runs differ by a factor of two from one machine to the next and 
 compare only within one run, as the ratios here do.
 
 ```
-nox -s bench                                                 # about 15 minutes; `-- --quick` shows that it runs
+nox -s bench                                                 # about 25 minutes; `-- --quick` shows that it runs
 nox -s bench -- --json docs/explanation/performance.json     # the figures of this page
 python docs/generate_performance.py
 ```

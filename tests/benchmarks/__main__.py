@@ -92,7 +92,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="nox -s bench --",
-        description=f"Measure this producer beside other clients on real Kafka {KAFKA_VERSION}, for about 15 minutes.",
+        description=f"Measure this producer beside other clients on real Kafka {KAFKA_VERSION}, for about 25 minutes.",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="measure on a running cluster")

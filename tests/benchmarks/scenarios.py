@@ -316,7 +316,7 @@ async def spread(bench: Bench) -> ScenarioReport:
     of_all, of_one = (median_of(rows, OURS, each, CPU) for each in (to_all, alone))
     ours, theirs = (median_of(rows, client, in_turn, CPU) for client in (OURS, CONFLUENT))
     comparisons = [
-        Comparison(f"{to_all}: CPU per batch / {alone}", ratio(of_all, of_one)),
+        Comparison(f"{to_all}: CPU / {alone}", ratio(of_all, of_one)),
         Comparison(f"{in_turn}: CPU / {CONFLUENT}", ratio(ours, theirs)),
     ]
     return ScenarioReport("spread", "Records spread over partitions and topics", rows, comparisons)

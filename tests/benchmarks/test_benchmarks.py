@@ -35,7 +35,7 @@ def test_benchmark_runs_on_the_embedded_cluster(tmp_path: Path) -> None:
     measured = {each["measure"] for scenario in found for each in scenario["comparisons"] if each["value"] is not None}
     assert [scenario["name"] for scenario in found] == scenarios
     assert "256 KiB: rate / raw socket" in measured
-    assert "20 partitions, then 10 ms pause: CPU per batch / one awaited record" in measured
+    assert "20 partitions, then 10 ms pause: CPU / one awaited record" in measured
     assert "send without await, 100 B: refused" in measured
     assert "defaults: rate / aiokafka" not in measured
 
