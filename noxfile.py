@@ -166,9 +166,12 @@ def spark(session: nox.Session) -> None:
     python = str(home / "bin" / "python")
     cache = f"cache_dir={home / 'pytest-cache'}"  # its own: in CI other tests run at the same time
     session.run(python, "-m", "pytest", "-q", "-o", cache, *tests, *chosen, *arguments, external=True)
-    if is_gate or arguments:
+    if arguments:
         return
-    session.run(python, "-m", "pytest", "-q", "tests/docs/test_docs_spark.py", external=True)  # a session of its own
+    of_pages = "tests/docs/test_docs_spark.py"  # which need a session of their own
+    session.run(python, "-m", "pytest", "-q", "-o", cache, of_pages, external=True)
+    if is_gate:
+        return
     for version in OLD_SPARKS:
         python = str(environment_of_spark(session, version) / "bin" / "python")
         session.run(python, "-m", "pytest", "-q", "tests/spark/functions", "-m", "not kafka", external=True)
