@@ -165,12 +165,11 @@ def spark(session: nox.Session) -> None:
     home = environment_of_spark(session)
     python = str(home / "bin" / "python")
     cache = f"cache_dir={home / 'pytest-cache'}"  # its own: in CI other tests run at the same time
+    if not arguments:  # first, or a second run of what failed below would be without them; in a session of their own
+        pages = "tests/docs/test_docs_spark.py"
+        session.run(python, "-m", "pytest", "-q", "-o", cache, pages, external=True)
     session.run(python, "-m", "pytest", "-q", "-o", cache, *tests, *chosen, *arguments, external=True)
-    if arguments:
-        return
-    of_pages = "tests/docs/test_docs_spark.py"  # which need a session of their own
-    session.run(python, "-m", "pytest", "-q", "-o", cache, of_pages, external=True)
-    if is_gate:
+    if is_gate or arguments:
         return
     for version in OLD_SPARKS:
         python = str(environment_of_spark(session, version) / "bin" / "python")
