@@ -1,12 +1,14 @@
 """The relays that the scenario `outbox` compares, each in a process of its own.
 
-usage: python -m tests.benchmarks.outbox_relays ours|plain DSN BOOTSTRAP ROWS
+usage: python -m tests.benchmarks.outbox_relays ours|plain|scheduled DSN BOOTSTRAP ROWS
 """
 
 import asyncio
 import json
 import sys
 import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 import asyncpg
@@ -27,11 +29,13 @@ SELECT id, topic, key, value FROM plain_outbox WHERE sent_at IS NULL ORDER BY id
 """
 SENT: Final = "UPDATE plain_outbox SET sent_at = now() WHERE id = ANY($1::bigint[])"
 PAUSE_S: Final = 0.1
-"""Between looks at a table that has no rows."""
 
 
-async def plain(dsn: str, bootstrap_servers: str, rows: int) -> None:
-    """Be the relay that services write by themselves, by asyncpg and aiokafka: at least once."""
+async def plain(dsn: str, bootstrap_servers: str, rows: int, *, pauses_always: bool) -> None:
+    """Be the relay that services write by themselves, by asyncpg and aiokafka: at least once.
+
+    A scheduled job pauses after each look, not only after one that finds no rows.
+    """
     database = await asyncpg.connect(dsn)
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True, linger_ms=5)
     await producer.start()
@@ -43,7 +47,7 @@ async def plain(dsn: str, bootstrap_servers: str, rows: int) -> None:
             await asyncio.gather(*sending)
             await database.execute(SENT, [row["id"] for row in found])
         sent += len(found)
-        if not found:
+        if pauses_always or not found:
             await asyncio.sleep(PAUSE_S)
     await producer.stop()
     await database.close()
@@ -57,7 +61,11 @@ async def ours(dsn: str, bootstrap_servers: str, rows: int) -> None:
     await engine.dispose()
 
 
-RELAYS: Final = {"ours": ours, "plain": plain}
+RELAYS: Final[Mapping[str, Callable[[str, str, int], Awaitable[None]]]] = {
+    "ours": ours,
+    "plain": partial(plain, pauses_always=False),
+    "scheduled": partial(plain, pauses_always=True),
+}
 
 
 async def main(name: str, dsn: str, bootstrap_servers: str, rows: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
+import aiosqlite
 import asyncpg
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from sqlalchemy import MetaData, insert
@@ -35,29 +36,41 @@ VALUE: Final = b"x" * 300
 KEYS: Final = 1_000
 COLUMNS: Final = ("topic", "key", "value")
 RATES: Final = (20, 500)
-"""Events a second. The plain relay pauses only where it finds no row, which it does not at the higher one."""
+"""Events a second. The plain relay pauses only where it finds no row, which it does not at the higher one; the
+scheduled one pauses after each look."""
+WARM_UP_S: Final = 30
+"""Until the Java compiler of a new broker is done with what a transaction passes: the first are three times as slow."""
 CLAIMED: Final = 1_000
 TASKS: Final = 100
 TURNS: Final = 20
 FEW: Final = 10_000
-PLAIN, INSERT, COMMIT = "plain relay", "bare INSERT", "INSERT + commit"
+PLAIN, SCHEDULED, INSERT, COMMIT = "plain relay", "scheduled relay", "bare INSERT", "INSERT + commit"
+COMMIT_IN_TASKS: Final = "INSERT + commit by aiosqlite"
 RELAYS: Final = {OURS: ("ours", "kafka_outbox"), PLAIN: ("plain", "plain_outbox")}
+PACED_RELAYS: Final = {**RELAYS, SCHEDULED: ("scheduled", "plain_outbox")}
 BACKLOG, ENQUEUE, SPOOL = "backlog", "in a request", f"{TASKS} tasks"
 PACED: Final = {rate: f"{rate} events/s" for rate in RATES}
 FEW_WAIT, MANY_WAIT = "few rows wait", "many rows wait"
 WAITING: Final = {FEW_WAIT: "few_outbox", MANY_WAIT: "many_outbox"}
+BARE_TABLE: Final = (
+    "PRAGMA journal_mode=WAL",
+    "CREATE TABLE bare (id INTEGER PRIMARY KEY, topic TEXT, key BLOB, value BLOB)",
+)
+BARE_INSERT: Final = "INSERT INTO bare (topic, value) VALUES (?, ?)"
 CPU, P50, P99, CALL, CLAIM = "cpu_us_per_record", "p50_us", "p99_us", "call_us", "claim_ms"
 COMPARED: Final = (
     # measure, figure, (client, variant), the other
     ("backlog: rate / plain relay", "records_per_s", (OURS, BACKLOG), (PLAIN, BACKLOG)),
     ("backlog: CPU a row / plain relay", CPU, (OURS, BACKLOG), (PLAIN, BACKLOG)),
     *(
-        (f"{variant}, commit to reader, {figure[:3]} / plain relay", figure, (OURS, variant), (PLAIN, variant))
+        (f"{variant}, commit to reader, {figure[:3]} / {other}", figure, (OURS, variant), (other, variant))
         for variant in PACED.values()
+        for other in (PLAIN, SCHEDULED)
         for figure in (P50, P99)
     ),
     ("enqueue / bare INSERT", CALL, (OURS, ENQUEUE), (INSERT, ENQUEUE)),
     ("spool: rate / INSERT + commit", "records_per_s", (OURS, SPOOL), (COMMIT, SPOOL)),
+    ("spool: rate / INSERT + commit by aiosqlite", "records_per_s", (OURS, SPOOL), (COMMIT_IN_TASKS, SPOOL)),
     ("claim: many rows wait / few", CLAIM, (OURS, MANY_WAIT), (OURS, FEW_WAIT)),
 )
 Figures = dict[str, float]
@@ -144,6 +157,7 @@ async def _measured(bench: Bench, place: Place) -> list[Row]:
         for variant, table in WAITING.items():
             await Outbox(table).create(engine)
             await _fill(database, table, FEW if variant == FEW_WAIT else _waiting(bench))
+    await paced(place, RATES[-1], RATES[-1] * bench.size(WARM_UP_S // len(PACED_RELAYS), 1))
     rows: dict[tuple[str, str], Row] = {}
     rounds = [(measure, number) for measure in _measures(bench, place) for number in range(bench.rounds)]
     for measure, number in rounds:
@@ -188,7 +202,7 @@ async def backlog(place: Place, rows: int) -> Measured:
 async def paced(place: Place, rate: int, rows: int) -> Measured:
     """Measure how long events are on their way, one commit each, from another process than the relay."""
     measured = []
-    for client, (name, table) in RELAYS.items():
+    for client, (name, table) in PACED_RELAYS.items():
         async with place.connection() as database, place.relay(name, rows) as ended:
             await database.execute(f"TRUNCATE {table}")
             late = await _paced(place, database, table, rate, rows)
@@ -301,15 +315,35 @@ async def spool(records: int) -> Measured:
             await asyncio.gather(*(store() for _ in range(TASKS)))
             rate = records / (time.perf_counter() - began)
         alone = await asyncio.to_thread(_commits_per_s, Path(folder) / "bare.db", records // TASKS)
-    return [(OURS, SPOOL, {"records_per_s": rate}), (COMMIT, SPOOL, {"records_per_s": alone})]
+        in_tasks = await _commits_per_s_in_tasks(Path(folder) / "tasks.db", records // TASKS)
+    rates = {OURS: rate, COMMIT: alone, COMMIT_IN_TASKS: in_tasks}
+    return [(client, SPOOL, {"records_per_s": found}) for client, found in rates.items()]
 
 
 def _commits_per_s(file: Path, rows: int) -> float:
     with closing(sqlite3.connect(file)) as bare:
-        bare.execute("PRAGMA journal_mode=WAL")
-        bare.execute("CREATE TABLE bare (id INTEGER PRIMARY KEY, topic TEXT, key BLOB, value BLOB)")
+        for statement in BARE_TABLE:
+            bare.execute(statement)
         began = time.perf_counter()
         for _ in range(rows):
-            bare.execute("INSERT INTO bare (topic, value) VALUES (?, ?)", (TOPIC, VALUE))
+            bare.execute(BARE_INSERT, (TOPIC, VALUE))
             bare.commit()
         return rows / (time.perf_counter() - began)
+
+
+async def _commits_per_s_in_tasks(file: Path, rows: int) -> float:
+    """Measure what a service would do: as many tasks as the spool has, and a connection that they share in turn."""
+    async with aiosqlite.connect(file) as bare:
+        for statement in BARE_TABLE:
+            await bare.execute(statement)
+        turn = asyncio.Lock()
+
+        async def store() -> None:
+            for _ in range(max(rows // TASKS, 1)):
+                async with turn:
+                    await bare.execute(BARE_INSERT, (TOPIC, VALUE))
+                    await bare.commit()
+
+        began = time.perf_counter()
+        await asyncio.gather(*(store() for _ in range(TASKS)))
+        return max(rows // TASKS, 1) * TASKS / (time.perf_counter() - began)
