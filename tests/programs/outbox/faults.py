@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, TypeAlias
 
+import asyncpg
 from aiokafka.admin import AIOKafkaAdminClient
 from sqlalchemy import text
 
@@ -74,8 +75,9 @@ async def cut_database(stage: Stage, _round: int) -> None:
         await asyncio.sleep(1.5)
         for _ in range(5):
             await asyncio.sleep(stage.random.random() / 2)
-            async with stage.engine.connect() as connection:
-                await connection.execute(text(CUT))
+            connection = await asyncpg.connect(f"postgresql://{stage.server.dsn}")  # the pool's may have been cut
+            await connection.execute(CUT)
+            await connection.close()
         await asyncio.sleep(1)
         await stage.kill_relays()
 

@@ -176,6 +176,7 @@ class Stage:
         }
 
     async def close(self) -> None:
+        self._ends = True  # a driver may lose the cancellation of a writer
         await self.kill_relays()
         await self.engine.dispose()
         if self._link is not None:
