@@ -103,6 +103,9 @@ def hanging(
 ) -> list[IdleTransaction]:
     """Return the candidates, open for longer than a transaction may be, that no coordinator knows.
 
+    Those of Kafka's own topics are the last: who waits for an offset that hangs writes again once it is gone, and what
+    a topic still has of the transaction would be committed with that.
+
     Args:
         transactional_ids: by producer id, from the coordinators.
         descriptions: of these ids.
@@ -113,11 +116,12 @@ def hanging(
         if described.producer_id in transactional_ids
         for topic_partition in described.partitions
     }
-    return [
+    unknown = [
         candidate
         for candidate in candidates
         if (transactional_ids.get(candidate.producer.producer_id), (candidate.topic, candidate.partition)) not in known
     ]
+    return sorted(unknown, key=lambda each: each.topic.startswith("__"))
 
 
 def end_request(prepared: PreparedTransaction, *, is_commit: bool) -> AdminRequest[EndTxnResponse]:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.schema import ExecutableDDLElement
 
+from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.answering import Json, columns, say, say_json
 from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, file_properties, required_text
 from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, tell
@@ -22,6 +23,7 @@ from aioproducer.outbox._arguments import check_engine
 from aioproducer.outbox._attempts import words_of
 from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._operations import Operations, Status
+from aioproducer.outbox._relay import rows_text
 
 REPORT_S: Final = 1.0
 INT64: Final = 2**63
@@ -177,13 +179,18 @@ async def _report(running: Relay) -> None:
     try:
         while True:
             explained = running.explain()
-            if explained.partition(":")[0] != said.partition(":")[0]:
+            if _without_counts(explained) != _without_counts(said):
                 tell(f"aioproducer: {explained}")
             said = explained
             await anyio.sleep(REPORT_S)
     finally:
         with anyio.CancelScope(shield=True):
             await running.close()
+
+
+def _without_counts(explained: str) -> str:
+    """Return what is told again only where it changes; while a relay works, its numbers do all the time."""
+    return explained.partition(":")[0] if explained.startswith("works") else explained
 
 
 @outbox.command("status")
@@ -211,8 +218,11 @@ def status(url: Url, table: TableName = "kafka_outbox", schema: Schema = None, a
 def _say_status(found: Status) -> None:
     counts = {name: value for name, value in found._asdict().items() if name != "shards"}
     say(f"{name.replace('_', ' '):<16}{_shown(value)}" for name, value in counts.items())
-    rows = [tuple(map(_shown, shard)) for shard in found.shards]
-    say(columns(("SHARD", "ROWS WAITING", "RELAY", "BATCH", "TROUBLE"), rows) if rows else ["no relay has worked yet"])
+    rows = [tuple(map(_shown, shard[:-1])) for shard in found.shards]
+    say(columns(("SHARD", "ROWS WAITING", "RELAY", "BATCH"), rows) if rows else ["no relay has worked yet"])
+    for shard in found.shards:
+        if shard.trouble:  # whole, since it ends with what to do
+            say([f"shard {shard.shard}: {printable(shard.trouble, None)}"])
 
 
 @outbox.command("parked")
@@ -258,7 +268,8 @@ def retry(
         operations = Operations(made, engine)
         if batch or new_identity:
             rows = await operations.retry_batch(shard, new_identity=new_identity)
-            say([f"{rows} rows of the last batch are sent again" + (", as another outbox" if new_identity else "")])
+            as_another = ", as another outbox" if new_identity else ""
+            say([f"{rows_text(rows)} of the last batch {'is' if rows == 1 else 'are'} sent again{as_another}"])
         else:
             _say_moved(await operations.retry(ids or []), "is sent again")
 
@@ -280,12 +291,13 @@ def skip(
     """
     _check_ids(ids, is_batch=batch)
     if not ids and not batch:
-        usage_error("skip: give the ids of rows, or --batch")
+        usage_error("skip: give the URL of the database, and then the ids of rows, or --batch")
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         operations = Operations(made, engine)
         if batch:
-            say([f"{await operations.skip_batch(shard)} rows of the last batch were deleted"])
+            rows = await operations.skip_batch(shard)
+            say([f"{rows_text(rows)} of the last batch {'was' if rows == 1 else 'were'} deleted"])
         else:
             _say_moved(await operations.skip(ids or []), "was deleted")
 
@@ -304,7 +316,7 @@ def _say_moved(rows: int, what: str) -> None:
     if not rows:
         tell("aioproducer: there is no such row")
         sys.exit(EXIT_FAILED)
-    say([f"{rows} row{'s' * (rows != 1)} {what.replace('is', 'are').replace('was', 'were') if rows != 1 else what}"])
+    say([f"{rows_text(rows)} {what.replace('is', 'are').replace('was', 'were') if rows != 1 else what}"])
 
 
 def _shown(value: object) -> str:
@@ -345,7 +357,8 @@ def _with_database(
         tell(f"aioproducer: {error}")
         sys.exit(EXIT_FAILED)
     except (DBAPIError, OSError) as error:
-        tell(f"aioproducer: {words_of(error)}")
+        place = "" if engine.url.host is None else f" at {engine.url.host}:{engine.url.port or 'its usual port'}"
+        tell(f"aioproducer: {words_of(error).replace('database', f'database{place}', 1)}")
         sys.exit(EXIT_FAILED)
 
 
@@ -371,8 +384,13 @@ async def _connect(engine: AsyncEngine) -> None:
 
 def _outbox_and_engine(url: str, table: str, schema: str | None) -> tuple[Outbox, AsyncEngine]:
     try:
-        return Outbox(table, schema=schema), create_async_engine(required_text("URL", url))
+        made, engine = Outbox(table, schema=schema), create_async_engine(required_text("URL", url))
     except ConfigurationError as error:
         usage_error(str(error))
-    except (SQLAlchemyError, ModuleNotFoundError, ValueError) as error:
+    except ModuleNotFoundError as error:
+        usage_error(f"URL: its driver is not installed ({error}): pip install {error.name}")
+    except (SQLAlchemyError, ValueError) as error:
         usage_error(f"URL: {error}; it is like postgresql+asyncpg://user:password@host/name")
+    if "@" in (engine.url.host or ""):  # which would show a part of the password, as the name of a host
+        usage_error("URL: an '@' in the user or the password is written as %40")
+    return made, engine

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy.exc import DBAPIError
 
 from aioproducer._timing.retry_backoff import ExponentialBackoff
+from aioproducer.errors import KafkaError
 from aioproducer.outbox._errors import ForeignPositionError, InDoubtError, OutboxError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Attempts:
 
 
 def words_of(error: Exception) -> str:
-    """Return what went wrong, without the statement and its values."""
+    """Return what went wrong, without the statement and its values; of the database, what is not of this package."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return str(cause) or type(cause).__name__
+    text = str(cause) or type(cause).__name__
+    return text if isinstance(error, KafkaError) else f"database: {text}"

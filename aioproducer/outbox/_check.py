@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Table, inspect
-from sqlalchemy.exc import CompileError, NoSuchTableError
+from sqlalchemy.exc import CompileError, DBAPIError, IntegrityError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
 from aioproducer.outbox._errors import OutboxTableError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 DIALECTS: Final = ("postgresql", "sqlite", "mysql", "mariadb")
+_AT_ONCE: Final = ("already exists", "concurrently updated", "deadlock detected")
+"""What databases say to the slower ones of those that make a table."""
 
 
 def check_dialect(dialect: Dialect) -> None:
@@ -49,6 +51,11 @@ def check_existing(connection: Connection, tables: Iterable[Table]) -> None:
     check_dialect(connection.dialect)
     inspector = inspect(connection)
     check_tables(connection, [each for each in tables if inspector.has_table(each.name, each.schema)])
+
+
+def is_creation_by_others(error: DBAPIError) -> bool:
+    """Return whether a table could not be made because another connection makes it at the same time."""
+    return isinstance(error, IntegrityError) or any(words in str(error.orig) for words in _AT_ONCE)
 
 
 def _check_kind(inspector: Inspector, table: Table) -> None:

@@ -12,6 +12,9 @@ _KNOWN: Final = _ASYNC | _BACKTICKS | {"psycopg", "sqlite3", "django"}
 _MARKS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 _MARKS_OF: Final = {"asyncpg": "$", "aiomysql": "%s", "django": "%s"}
 """Of those whose module does not say it."""
+_ON_THE_SERVER: Final = frozenset({"ServerCursor", "AsyncServerCursor", "RawServerCursor", "AsyncRawServerCursor"})
+_RAW: Final = frozenset({"RawCursor", "AsyncRawCursor"})
+"""Of psycopg, which sends statements as they are."""
 SUPPORTED: Final = (
     "a Session, AsyncSession, Connection or AsyncConnection of SQLAlchemy, a connection of asyncpg, or a connection or "
     "cursor of psycopg, aiosqlite, asyncmy, aiomysql or of the DB-API"
@@ -48,6 +51,11 @@ def parameter_mark(target: object) -> str:
         TypeError: a driver that the outbox cannot use.
     """
     driver = driver_of(target)
+    classes = {each.__name__ for each in target.__class__.__mro__} if driver == "psycopg" else set()
+    if not classes.isdisjoint(_ON_THE_SERVER):
+        raise TypeError(f"session must be {SUPPORTED}, not a cursor with a name, which only reads")
+    if not classes.isdisjoint(_RAW):
+        return "$"
     if driver in _MARKS_OF:
         return _MARKS_OF[driver]
     style = getattr(sys.modules.get(driver), "paramstyle", None)

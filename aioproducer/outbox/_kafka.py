@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._producer.producer import Producer
@@ -22,8 +24,10 @@ from aioproducer.errors import (
     SerializationError,
     TopicAuthorizationError,
     TransactionAbortableError,
+    TransactionTimeoutError,
 )
 from aioproducer.outbox._arguments import check_exact
+from aioproducer.outbox._errors import InDoubtError
 from aioproducer.outbox._protocol import Position, RowsRefusedError, StoredRow
 from aioproducer.outbox._record import decode_headers
 from aioproducer.records import OffsetAndMetadata, TopicPartition, check_partition, check_topic_name
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
     from aioproducer.records import Headers
 
 ID_PREFIX: Final = "aioproducer.outbox."
+ASK_AGAIN_S: Final = 1.0
+"""How long brokers are asked for a topic that they did not have before."""
+MOST_MISSING: Final = 1_000
+TOLD_AFTER_S: Final = 5.0
 _OF_RECORDS: Final = (
     RecordTooLargeError,
     InvalidRecordError,
@@ -43,6 +51,12 @@ _OF_RECORDS: Final = (
     InvalidTopicError,
     TopicAuthorizationError,
     RecordFilteredError,
+)
+_LOST_MARKERS: Final = (
+    "the offset of group {group!r} is of a transaction that hangs: its coordinator gave its markers up, as Kafka does "
+    "where no replica of a partition is there, such as the only one as it starts again. `aioproducer txn list "
+    "--hanging --longest 60` shows it: end it with `aioproducer txn abort` in every topic first, and in "
+    "__consumer_offsets last, since the relay then goes on by itself"
 )
 _OWN: Final = ("transactional_id", "key_serializer", "value_serializer")
 
@@ -93,6 +107,8 @@ class ProducerLog:
         self._prefix = prefix
         self._is_exact = is_exact
         self._group = ""
+        self._missing: dict[str, str] = {}  # topics that are not there, each with what was said of it
+        self._asked: tuple[str, float] | None = None  # topic that is looked up, and since when; monotonic seconds
         self.producer: Producer | None = None
 
     async def open(self, identity: str) -> None:
@@ -117,21 +133,51 @@ class ProducerLog:
                 await producer.close(0)
 
     async def position(self, topic: str) -> Position | None:
-        """Return the group's offset; waits while a transaction may still change it."""
-        found = await self._open.committed_offsets(self._group, [TopicPartition(topic, 0)])
+        """Return the group's offset; waits while a transaction may still change it.
+
+        Raises:
+            InDoubtError: one may for ever: this producer has ended its own, and Kafka has lost the markers.
+        """
+        try:
+            found = await self._open.committed_offsets(self._group, [TopicPartition(topic, 0)])
+        except TransactionTimeoutError as error:
+            last = error.last_broker_error
+            if isinstance(last, BrokerError) and last.code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise InDoubtError(_LOST_MARKERS.format(group=self._group)) from error
+            raise
         offset = found[TopicPartition(topic, 0)]
         return None if offset is None else Position(offset.offset, offset.metadata)
 
     async def fault_of_topic(self, topic: str) -> str | None:
-        """Return why a topic is refused for good; None if it is there."""
+        """Return why a topic is refused for good; None if it is there.
+
+        A topic may have been made a moment ago, so brokers that do not know it are asked until `max_block_ms` is over;
+        of one that was missing then, only shortly, since rows of other topics wait meanwhile.
+        """
+        self._asked = topic, monotonic()
         try:
             check_topic_name(topic)
-            await self._open.partitions_for(topic)
+            async with asyncio.timeout(ASK_AGAIN_S if topic in self._missing else None):
+                await self._open.partitions_for(topic)
         except (TypeError, ValueError, BrokerError, MetadataTimeoutError) as error:
             if not _is_refusal(error):
                 raise
+            if len(self._missing) >= MOST_MISSING:
+                self._missing.clear()
+            self._missing[topic] = str(error)
             return str(error)
+        except TimeoutError:
+            return self._missing[topic]
+        finally:
+            self._asked = None
+        self._missing.pop(topic, None)
         return None
+
+    def missing_topic(self) -> str:
+        """Return which topic brokers are asked for without an answer that has it; empty unless that takes long."""
+        if self._asked is None or monotonic() - self._asked[1] < TOLD_AFTER_S:
+            return ""
+        return f"the brokers do not know the topic {self._asked[0]!r}; they are asked until max_block_ms is over"
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         """Commit rows and position in one transaction.

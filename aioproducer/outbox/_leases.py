@@ -170,8 +170,14 @@ class Leases:
 
     @uninterrupted
     async def release(self, state: State, trouble: str | None) -> None:
-        """End a lease, so that another relay begins at once, and say why this one has ended."""
-        values = {"owner": None, "lease_until": 0, "renewals": self._relay.c.renewals + 1, "trouble": trouble}
+        """End a lease, so that another relay begins at once.
+
+        Args:
+            trouble: why this one has ended; empty for no reason, None leaves what was said before.
+        """
+        values: dict[str, object] = {"owner": None, "lease_until": 0, "renewals": self._relay.c.renewals + 1}
+        if trouble is not None:
+            values["trouble"] = trouble or None
         released = update(self._relay).where(is_of(self._tables, state)).values(values)
         async with self._engine.begin() as connection:
             await connection.execute(released)

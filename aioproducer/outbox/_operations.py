@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, insert, inspect, select, update
 
 from aioproducer.outbox._errors import OutboxError
 from aioproducer.outbox._leases import state_of
-from aioproducer.outbox._protocol import State, encode_claimed, runs_of
+from aioproducer.outbox._protocol import State, decode_claimed, encode_claimed, runs_of
 from aioproducer.outbox._shards import add_hash, shard_of
 from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ids_within, ms_of, transacting
 
@@ -131,12 +131,38 @@ class Operations:
         return len(found)
 
     async def skip(self, ids: Sequence[int]) -> int:
-        """Delete rows, parked or waiting; returns how many."""
+        """Delete rows, parked or waiting; returns how many.
+
+        Raises:
+            OutboxError: a relay has one of them in its hands, and may send it.
+        """
         rows, parked, *_ = self._tables
         async with self._engine.begin() as connection:
+            await self._take_back(connection, ids)
             gone = await connection.execute(delete(parked).where(parked.c.id.in_(ids)))
             waiting = await connection.execute(delete(rows).where(rows.c.id.in_(ids)))
             return gone.rowcount + waiting.rowcount
+
+    async def _take_back(self, connection: AsyncConnection, ids: Sequence[int]) -> None:
+        """Raise the epoch of each shard that has claimed one of these rows, so that its next relay reads them again.
+
+        Raises:
+            OutboxError: a relay works on such a shard.
+        """
+        relay = self._tables.relay
+        await connection.execute(update(relay).values(renewals=relay.c.renewals))  # locks them all, also on SQLite
+        leased = (relay.c.lease_until > current_ms()).label("is_leased")
+        for row in await connection.execute(select(relay, leased)):
+            runs = [run for batch in decode_claimed(row.claimed) for run in batch.runs]
+            claimed = [each for each in ids if any(first <= each <= last for first, last in runs)]
+            if claimed and row.is_leased:
+                raise OutboxError(
+                    f"row {claimed[0]} is being sent by the relay {row.owner}: it is sent, or refused, within moments; "
+                    "try again then, or end the relay first"
+                )
+            if claimed:
+                raised = update(relay).where(relay.c.id == row.id)
+                await connection.execute(raised.values(epoch=relay.c.epoch + 1, renewals=relay.c.renewals + 1))
 
     async def retry_batch(self, shard: int | None = None, *, new_identity: bool) -> int:
         """Have the claimed batches of a shard sent again, certainly; returns the number of their rows.
@@ -144,7 +170,7 @@ class Operations:
         With a new identity, those of every shard, if none is named.
         """
         async with self._engine.begin() as connection:
-            states = await self._stopped(connection, shard, is_each=new_identity)
+            states = await self._stopped(connection, shard, is_copy=new_identity)
             for state in states:
                 await self._write(connection, replace(state, topic=None), new_identity=new_identity)
         return sum(map(_rows_of, states))
@@ -160,25 +186,34 @@ class Operations:
             await self._write(connection, replace(state, topic=None, claimed=()), new_identity=False)
         return _rows_of(state)
 
-    async def _stopped(self, connection: AsyncConnection, shard: int | None, *, is_each: bool = False) -> list[State]:
+    async def _stopped(self, connection: AsyncConnection, shard: int | None, *, is_copy: bool = False) -> list[State]:
         """Raise the epoch of a shard, so that what a relay has in its hands is void, and return its state.
 
+        Args:
+            is_copy: that a person says that the database is a copy, which no relay needs to have found; without a shard
+                it is each.
+
         Raises:
-            OutboxError: no relay was here yet, one works, so nothing is in doubt, or the shard must be named.
+            OutboxError: no relay was here yet, none has said that its batch is in doubt, or the shard must be named.
         """
         relay = self._tables.relay
         is_chosen = relay.c.id.is_not(None) if shard is None else relay.c.id == shard
         number = (await connection.execute(select(func.count()).select_from(relay))).scalar_one()
         if not number:
             raise OutboxError(f"no relay has worked on outbox {self._tables.name!r} yet")
-        if shard is None and number > 1 and not is_each:
+        if shard is None and number > 1 and not is_copy:
             raise OutboxError(f"outbox {self._tables.name!r} has {number} shards: say which one, as in --shard 0")
         leased = (relay.c.lease_until > current_ms()).label("is_leased")
         for row in await connection.execute(select(relay.c.trouble, leased).where(is_chosen)):
             if row.trouble and not any(command in row.trouble for command in _FOR_DOUBT):
                 raise OutboxError(f"no batch is in doubt: the relay sends again once this is over: {row.trouble}")
             if row.is_leased and not row.trouble:
-                raise OutboxError("a relay works, so no batch is in doubt: end it first, if you want this all the same")
+                raise OutboxError("a relay works, so no batch is in doubt")
+            if not row.trouble and not is_copy:  # it may have ended before or after its batch was committed
+                raise OutboxError(
+                    "no relay has said that a batch is in doubt: start one, which asks Kafka, and sends what is not "
+                    "there"
+                )
         raised = update(relay).where(is_chosen).values(epoch=relay.c.epoch + 1, renewals=relay.c.renewals + 1)
         if not (await connection.execute(raised)).rowcount:
             raise OutboxError(f"outbox {self._tables.name!r} has the shards 0 to {number - 1}, not {shard}")

@@ -7,8 +7,10 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, overload
 
-from sqlalchemy import Connection, Engine, MetaData
+from sqlalchemy import Connection, Engine, MetaData, Transaction
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import SessionTransaction
 
 from aioproducer.config import ProducerConfig
 from aioproducer.outbox._arguments import (
@@ -21,7 +23,7 @@ from aioproducer.outbox._arguments import (
     check_switch,
     checked_keep,
 )
-from aioproducer.outbox._check import check_existing
+from aioproducer.outbox._check import check_existing, is_creation_by_others
 from aioproducer.outbox._kafka import ID_PREFIX, ProducerLog
 from aioproducer.outbox._leases import Leases
 from aioproducer.outbox._listen import listen
@@ -31,7 +33,6 @@ from aioproducer.outbox._record import (
     PendingRow,
     Row,
     RowMaker,
-    checked_records,
     record_of,
     refuse_pending,
 )
@@ -40,6 +41,7 @@ from aioproducer.outbox._shards import MAX_SHARDS
 from aioproducer.outbox._store import Limits, SqlStore
 from aioproducer.outbox._tables import tables_of
 from aioproducer.outbox._targets import Enqueued, Inserts, is_async
+from aioproducer.outbox._transactions import begun_by
 from aioproducer.outbox._upkeep import Upkeep
 from aioproducer.outbox._worker import Choices, ShardWorker, Sides
 from aioproducer.records import ProducerRecord
@@ -59,6 +61,7 @@ BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
 LEASE_S: Final = 10.0
 LEAST_LEASE_S: Final = 0.1
+CREATE_ATTEMPTS: Final = 5
 
 
 class Outbox:
@@ -130,15 +133,27 @@ class Outbox:
             OutboxTableError: a table that exists has another shape, or the database cannot have an outbox.
         """
         if isinstance(engine, AsyncEngine):
-            async with engine.begin() as connection:
+            async with engine.connect() as connection:
                 await connection.run_sync(self._create)
         elif isinstance(engine, Engine):
-            with engine.begin() as blocking:
+            with engine.connect() as blocking:
                 self._create(blocking)
         else:
             raise TypeError(f"engine must be an engine of SQLAlchemy, not {type(engine).__name__}")
 
     def _create(self, connection: Connection) -> None:
+        """Create what does not exist; what another replica creates at the same time exists at the next attempt."""
+        for attempt in range(1, CREATE_ATTEMPTS + 1):
+            try:
+                with connection.begin():
+                    self._create_once(connection)
+            except DBAPIError as error:
+                if attempt == CREATE_ATTEMPTS or not is_creation_by_others(error):
+                    raise
+            else:
+                return
+
+    def _create_once(self, connection: Connection) -> None:
         check_existing(connection, self._tables)
         self._metadata.create_all(connection, tables=list(self._tables))
 
@@ -215,7 +230,10 @@ class Outbox:
     def enqueue_many(self, session: SyncTarget, records: Iterable[ProducerRecord]) -> Enqueued: ...
 
     def enqueue_many(self, session: AsyncTarget | SyncTarget, records: Iterable[ProducerRecord]) -> Awaitable[None]:
-        """Insert records in their order, all or none, by one call of the driver; as `enqueue` otherwise.
+        """Insert records in their order, by one call of the driver; as `enqueue` otherwise.
+
+        What cannot be sent is refused before anything is inserted. Where the database itself refuses a row, SQLite and
+        MySQL leave those before it in the transaction: roll it back.
 
         Args:
             session: as of `enqueue`.
@@ -227,16 +245,7 @@ class Outbox:
             NotInTransactionError, OutboxTableError: as `enqueue`.
         """
         target = self._inserts.checked(session)
-        rows: list[Row | PendingRow] = []
-        for position, record in enumerate(checked_records(records)):
-            try:
-                rows.append(self._maker.row(record))
-            except (TypeError, ValueError) as error:
-                if type(error) in {TypeError, ValueError}:
-                    raise type(error)(f"records[{position}]: {error}") from error
-                error.add_note(f"of records[{position}]")
-                raise
-        return self._insert(target, rows)
+        return self._insert(target, self._maker.rows(records))
 
     def relay(  # noqa: PLR0913  # options
         self,
@@ -261,9 +270,9 @@ class Outbox:
             engine: of SQLAlchemy, asynchronous, and not of SQLite in memory, which has one connection for all; the
                 relay keeps one of its connections, and uses a second now and then.
             bootstrap_servers: as of `Producer`, with its options.
-            on_refused: what to do with a row that Kafka refuses for good. "stop": nothing after it is sent until it is
-                accepted or skipped. "park": it is moved to the table of parked rows, and the others go on. "park key":
-                later rows of its key are parked too, so that their order stays.
+            on_refused: what to do with a row that Kafka refuses for good. "stop": neither the rest of its batch nor
+                anything behind it is sent until it is accepted or skipped. "park": it is moved to the table of parked
+                rows, and the others go on. "park key": later rows of its key are parked too, so that their order stays.
             transactional: False for clusters without transactions: rows are then sent at least once.
             shards: into how many parts, by key, the rows are divided; each has its own transactional id, and relays of
                 several processes share them. The order of a key holds; rows without a key have none among each other,
@@ -314,7 +323,7 @@ class Outbox:
 
     def _insert(self, target: AsyncTarget | SyncTarget, rows: Sequence[Row | PendingRow]) -> Awaitable[None]:
         if is_async(target):
-            return self._insert_async(target, rows)
+            return self._insert_async(target, rows, begun_by(target))
         finished: list[Row] = []
         for row in rows:
             if isinstance(row, PendingRow):
@@ -324,10 +333,15 @@ class Outbox:
             self._inserts.insert(cast("SyncTarget", target), finished)
         return Enqueued()
 
-    async def _insert_async(self, session: AsyncTarget, rows: Sequence[Row | PendingRow]) -> None:
+    async def _insert_async(
+        self,
+        session: AsyncTarget,
+        rows: Sequence[Row | PendingRow],
+        begun: Transaction | SessionTransaction | None,
+    ) -> None:
         finished = [await self._maker.finished(row) if isinstance(row, PendingRow) else row for row in rows]
         if finished:
-            await self._inserts.insert_async(session, finished)
+            await self._inserts.insert_async(session, finished, begun)
 
 
 def _checked_metadata(metadata: object) -> MetaData:

@@ -193,7 +193,8 @@ def _in_doubt(state: State) -> InDoubtError:
         f"the offset of the outbox's group in topic {state.topic!r} is gone (deleted with the topic, expired after "
         "offsets.retention.minutes, or this is another cluster), so Kafka does not say whether batch "
         f"{numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run `aioproducer outbox "
-        f"skip --batch{option}` if they are there, or `aioproducer outbox retry --batch{option}` to send them again"
+        f"skip --batch{option} URL` if they are there, or `aioproducer outbox retry --batch{option} URL` to send them "
+        "again"
     )
 
 
@@ -201,7 +202,7 @@ def _foreign(state: State, what: str) -> ForeignPositionError:
     return ForeignPositionError(
         f"{what}: the database is a copy, or was restored from a backup, and another one has used the same identity "
         f"{state.identity!r} on this cluster. To send from this database from now on, run `aioproducer outbox retry "
-        "--new-identity`; the rows that it holds are then sent, also those that the other one has sent"
+        "--new-identity URL`; the rows that it holds are then sent, also those that the other one has sent"
     )
 
 
@@ -361,8 +362,8 @@ class Session:
         if errors and not self._policy.parks:
             first = min(errors)
             raise RefusedRowError(
-                f"row {first} is refused: {errors[first]}. Nothing behind it is sent before: repair the cause, or run "
-                f"`aioproducer outbox skip {first}`"
+                f"row {first} is refused: {errors[first]}. Neither its batch nor anything behind it is sent before: "
+                f"repair the cause, or run `aioproducer outbox skip URL {first}`"
             )
         await self._move_to_parked(errors)
 

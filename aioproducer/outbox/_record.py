@@ -100,6 +100,25 @@ class RowMaker:
             return PendingRow(record, key, value, headers)
         return self._finished(record, key, value, headers=headers)
 
+    def rows(self, records: Iterable[ProducerRecord]) -> list[Row | PendingRow]:
+        """Serialize and check records.
+
+        Raises:
+            TypeError, ValueError: a record; names its position.
+            SerializationError, RecordTooLargeError: as `row`, with a note of the position.
+            RecordFilteredError: an interceptor dropped one.
+        """
+        made: list[Row | PendingRow] = []
+        for position, record in enumerate(checked_records(records)):
+            try:
+                made.append(self.row(record))
+            except (TypeError, ValueError) as error:
+                if type(error) in {TypeError, ValueError}:
+                    raise type(error)(f"records[{position}]: {error}") from error
+                error.add_note(f"of records[{position}]")
+                raise
+        return made
+
     async def finished(self, pending: PendingRow) -> Row:
         """Wait for the serializers; errors as `row`."""
         parts = pending.key, pending.value

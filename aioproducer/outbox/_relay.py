@@ -56,7 +56,7 @@ class RelayStatistics:
     """Rows that were committed in Kafka."""
 
     batches_sent: int = 0
-    """Transactions that had rows."""
+    """Transactions, also those whose rows were all parked."""
 
     rows_parked: int = 0
     """Rows that this relay has parked."""
@@ -65,7 +65,8 @@ class RelayStatistics:
     """Attempts that ended with an error and were repeated."""
 
     rows_waiting: int | None = None
-    """Rows in the table, counted every ten seconds up to 100,000; None before the first count."""
+    """Rows in the table, up to 100,000, counted every third of `lease_s`, also while this relay cannot send them; None
+    before the first count, and while another relay works."""
 
     oldest_age_s: float | None = None
     """Age of the oldest row, at that count; None without rows."""
@@ -127,7 +128,7 @@ class Relay:
             if not task.get_loop().is_closed():
                 raise OutboxError(f"relay {self._name!r} was started on another event loop: close it there")
             task = None
-        self._is_closed, self._task = True, None
+        self._is_closed, self._task, self._waiting = True, None, None
         if task is None:
             return
         if not task.done():
@@ -190,8 +191,10 @@ class Relay:
         if not working:
             return "another relay works; this one stands by"
         of = "" if self._shards == 1 else f" for {len(working)} of {self._shards} shards"
-        waiting = "" if self._waiting is None else f"; {self._waiting[0]:,} rows wait"
-        return f"works{of}: {self.statistics().rows_sent:,} rows sent{waiting}"
+        found = self.statistics()
+        parked = f"; {rows_text(found.rows_parked)} parked" if found.rows_parked else ""
+        waiting = "" if self._waiting is None else f"; {rows_text(self._waiting[0])} waiting"
+        return f"works{of}: {rows_text(found.rows_sent)} sent{parked}{waiting}"
 
     def _working(self) -> list[int]:
         if self._why_ended():
@@ -322,8 +325,8 @@ class Relay:
                     self._events.warning("outbox_not_looked_after", error=self._upkeep_trouble)
 
     async def _look(self) -> None:
-        if self._working():
-            self._waiting = await self._upkeep.counted()
+        is_own = bool(self._working() or self._why_not_sent())
+        self._waiting = await self._upkeep.counted() if is_own else None
         if self._shards > 1:
             await self._share()
         if self._keep_s is not None and self._workers[0].is_working:
@@ -344,6 +347,11 @@ class Relay:
         most = max(held, key=lambda owner: held[owner], default=own)
         if held[most] - held[own] >= SHARED_EVENLY:
             await self._leases.want(next(holder for holder in reversed(holders) if holder.owner == most))
+
+
+def rows_text(number: int) -> str:
+    """Return a number of rows in words."""
+    return f"{number:,} row{'s' * (number != 1)}"
 
 
 def owner_of_this_process() -> str:

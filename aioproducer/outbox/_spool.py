@@ -23,7 +23,7 @@ from aioproducer.metrics import Health, Metric, MetricKind
 from aioproducer.outbox._arguments import DAY_S, MAX_AGE_S, check_choice, check_int, check_seconds
 from aioproducer.outbox._errors import SpoolError, SpoolFullError
 from aioproducer.outbox._outbox import BATCH_BYTES, OnRefused, Outbox
-from aioproducer.outbox._record import PendingRow, RowMaker, checked_records, record_of
+from aioproducer.outbox._record import PendingRow, Row, RowMaker, record_of
 from aioproducer.outbox._spool_file import DURABLE, Bounds, Contents, Parcel, SpoolFile, size_of
 from aioproducer.outbox._wake import wake_all
 
@@ -92,7 +92,7 @@ class _Counts:
     refused: int = 0
     trouble: str = ""
     full: str = ""
-    """Why there was no room at the last attempt."""
+    """Why there was no room at the last attempt; empty once a record has left since."""
     drops_logged: int = 0
     drops_logged_at: float = 0.0
 
@@ -265,7 +265,9 @@ class Spool:
             SpoolError: the spool is not open, or was started on another event loop, or the file cannot be written: disk
                 full, locked, read-only, deleted.
         """
-        await self._store([record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)])
+        self._check_open()
+        record = record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
+        await self._store([self._maker.row(record)])
 
     async def enqueue_many(self, records: Iterable[ProducerRecord]) -> None:
         """Store records in their order, all or none; as `enqueue` otherwise.
@@ -274,7 +276,8 @@ class Spool:
             TypeError, ValueError: a record; names its position.
             SerializationError, RecordTooLargeError, SpoolFullError, SpoolError: as `enqueue`.
         """
-        await self._store(checked_records(records))
+        self._check_open()
+        await self._store(self._maker.rows(records))
 
     async def flush(self) -> None:
         """Wait until every record in the file was sent; limit it with `asyncio.timeout`.
@@ -285,7 +288,7 @@ class Spool:
         pause_s = FLUSH_POLL_S
         while True:
             self._check_open()
-            self._counts.contents = await self._in_thread(self._file.look)
+            self._note_contents(await self._in_thread(self._file.look))
             if not self._counts.contents.rows:
                 return
             await asyncio.sleep(pause_s)
@@ -335,9 +338,7 @@ class Spool:
 
     # Its task
 
-    async def _store(self, records: Sequence[ProducerRecord]) -> None:
-        self._check_open()
-        made = [self._maker.row(record) for record in records]
+    async def _store(self, made: Sequence[Row | PendingRow]) -> None:
         rows = [await self._maker.finished(row) if isinstance(row, PendingRow) else row for row in made]
         if not rows:
             return
@@ -404,8 +405,8 @@ class Spool:
                 _fail(entry, error.fresh())
             return
         self._counts.trouble = ""
-        self._counts.full = next(filter(None, faults), "")
         self._note_contents(contents)
+        self._counts.full = next(filter(None, faults), "")
         late = [entry for entry, fault in zip(entries, faults, strict=True) if not self._settle(entry, fault)]
         if not all(faults):
             self._counts.syncs += 1
@@ -436,11 +437,16 @@ class Spool:
                 await self._given.wait()
         except TimeoutError:
             try:
+                if self._counts.trouble:
+                    await self._in_thread(self._file.check_writable)
+                    self._counts.trouble = ""
                 self._note_contents(await self._in_thread(self._file.look))
             except SpoolError as error:
                 self._note_trouble(error)
 
     def _note_contents(self, contents: Contents) -> None:
+        if contents.bytes < self._counts.contents.bytes:
+            self._counts.full = ""
         self._counts.contents = contents
         new = contents.dropped - self._counts.drops_logged
         if new and monotonic() - self._counts.drops_logged_at > DROPS_LOGGED_S:

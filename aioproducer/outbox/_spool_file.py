@@ -139,7 +139,7 @@ class SpoolFile:
                 return self._contents(connection)
         except sqlite3.Error as error:
             self.close()
-            raise self._explained(error) from error
+            raise self._explained(error, at_start=True) from error
         except BaseException:
             self.close()
             raise
@@ -216,10 +216,24 @@ class SpoolFile:
             )
         except sqlite3.Error as error:
             raise self._explained(error) from error
-        free = shutil.disk_usage(self._path.parent).free + pages * size
+        free = self._free_bytes() + pages * size
         if free < RESERVED:
             text = f"the disk is full: {free:,} bytes are free, and the relay needs {RESERVED:,} to go on"
             raise self._error(text, Outcome.NOT_WRITTEN)
+
+    def check_writable(self) -> None:
+        """Refuse a file that cannot be written to now, or a disk that is full, without writing.
+
+        Raises:
+            SpoolError: says why.
+        """
+        self._check_file(Outcome.NOT_WRITTEN)
+        self._check_disk()
+        with self._transaction():  # takes the lock
+            pass
+
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self._path.parent).free
 
     def look(self) -> Contents:
         """Drop what is too old, if that is wanted, and return what the file holds.
@@ -315,8 +329,10 @@ class SpoolFile:
         found = connection.execute(query).fetchone()
         return [] if found is None else [run for batch in decode_claimed(found[0]) for run in batch.runs]
 
-    def _explained(self, error: sqlite3.Error) -> SpoolError:
+    def _explained(self, error: sqlite3.Error, *, at_start: bool = False) -> SpoolError:
         code = _code(error)
+        if at_start and code == sqlite3.SQLITE_IOERR and self._free_bytes() < RESERVED:  # no room for shared memory
+            code = sqlite3.SQLITE_FULL
         # A commit whose sync failed may still be found by the next start.
         outcome = Outcome.UNKNOWN if code == sqlite3.SQLITE_IOERR else Outcome.NOT_WRITTEN
         meaning = _MEANINGS.get(code, "SQLite refuses")

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Generator, Mapping, Sequence
 from functools import lru_cache
 from inspect import isawaitable
 from typing import Final, NoReturn, Protocol, TypeAlias, TypeGuard, cast
+from weakref import WeakSet
 
-from sqlalchemy import Connection, insert
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Dialect, Transaction, insert
+from sqlalchemy.exc import DBAPIError, MissingGreenlet, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
+from aioproducer.outbox._check import check_tables
 from aioproducer.outbox._drivers import (
     driver_of,
     is_async_driver,
@@ -24,12 +26,16 @@ from aioproducer.outbox._drivers import (
 from aioproducer.outbox._errors import OutboxTableError
 from aioproducer.outbox._record import Row
 from aioproducer.outbox._tables import Tables
-from aioproducer.outbox._transactions import check_begun, checked, ended_by
+from aioproducer.outbox._transactions import check_again, check_begun, checked, ended_by
 from aioproducer.outbox._wake import mark, wake_all
 
 _MISSING: Final = re.compile(
     r"no such table|does not exist|doesn't exist|has no column|no column named|unknown column", re.IGNORECASE
 )
+
+
+_ARGUMENT: Final = re.compile(r"invalid input for query argument \$([1-6])\b")
+"""Of asyncpg, where a column has a type that the value has not."""
 
 
 class SqlAlchemySession(Protocol):
@@ -120,6 +126,7 @@ class Inserts:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._insert = insert(tables.rows)
+        self._seen: WeakSet[Dialect] = WeakSet()  # of engines, also with options, whose table is as it must be
 
     def checked(self, target: object) -> AsyncTarget | SyncTarget:
         """Return the session, connection or cursor that a target stands for; refuse others, closed ones, autocommit.
@@ -143,8 +150,18 @@ class Inserts:
             self._explain(error)
         self._note(target)
 
-    async def insert_async(self, target: AsyncTarget, rows: Sequence[Row]) -> None:
-        """Insert by what is asynchronous."""
+    async def insert_async(
+        self, target: AsyncTarget, rows: Sequence[Row], begun: Transaction | SessionTransaction | None
+    ) -> None:
+        """Insert by what is asynchronous.
+
+        Args:
+            begun: the transaction, where one had begun when `enqueue` was called; it may have ended since.
+
+        Raises:
+            NotInTransactionError: it has.
+        """
+        check_again(target, self._insert, begun)
         try:
             if isinstance(target, AsyncSession):
                 await target.run_sync(self._by_session, rows)
@@ -159,25 +176,40 @@ class Inserts:
         self._note(target)
 
     def _by_session(self, session: Session, rows: Sequence[Row]) -> None:
-        check_begun(session.connection(bind_arguments={"clause": self._insert}))
+        connection = session.connection(bind_arguments={"clause": self._insert})
+        check_begun(connection)
+        self._check_table(connection)
         session.execute(self._insert, _mappings(rows))
 
     def _by_connection(self, connection: Connection, rows: Sequence[Row]) -> None:
         check_begun(connection)
+        self._check_table(connection)
         connection.execute(self._insert, _mappings(rows))
+
+    def _check_table(self, connection: Connection) -> None:
+        """Look at the table before the first row of an engine: PostgreSQL would turn bytes into text without a word."""
+        dialect = connection.dialect
+        if dialect in self._seen or connection.get_execution_options().get("schema_translate_map"):
+            return
+        try:
+            check_tables(connection, [self._tables.rows])
+        except DBAPIError:  # the user may insert, and not look: the relay does
+            if dialect.name == "postgresql":  # whose transaction has failed by it
+                raise
+        self._seen.add(dialect)
 
     async def _by_async_cursor(self, target: object, rows: Sequence[Row]) -> None:
         cursor = target if is_cursor(target) else cast("DbApiConnection", target).cursor()
         if cursor is not target and isawaitable(cursor):
             cursor = await cursor
-        await cast("Awaitable[object]", _execute(cast("DbApiCursor", cursor), self._sql(target), rows))
+        await cast("Awaitable[object]", _execute(cast("DbApiCursor", cursor), self._sql(cursor), rows))
         if cursor is not target:
             await cast("PsycopgAsyncConnection", cursor).close()
 
     def _by_cursor(self, target: SyncTarget, rows: Sequence[Row]) -> None:
         cursor = target if is_cursor(target) else cast("DbApiConnection", target).cursor()
         refuse_awaitable(cursor, target)
-        refuse_awaitable(_execute(cast("DbApiCursor", cursor), self._sql(target), rows), target)
+        refuse_awaitable(_execute(cast("DbApiCursor", cursor), self._sql(cursor), rows), target)
 
     def _sql(self, target: object) -> str:
         table = self._tables.rows
@@ -193,16 +225,24 @@ class Inserts:
             wake_all(self._tables.name)
 
     def _explain(self, error: Exception) -> NoReturn:
-        """Raise what a missing table or column means; anything else as the driver has raised it."""
-        cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        """Raise what a missing table or a wrong column means; anything else as the driver has raised it."""
+        cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+        if isinstance(cause, MissingGreenlet):
+            raise TypeError(
+                "session must be the AsyncSession or AsyncConnection itself, not what it has in sync_session or "
+                "sync_connection, which works only within run_sync"
+            ) from error
         if (ended := ended_by(error, cause)) is not None:
             raise ended from error
         text = str(cause).strip()
-        if not _MISSING.search(text):
+        if (argument := _ARGUMENT.search(text)) is not None:
+            text = f"column {Row._fields[int(argument[1]) - 1]}: {text}"
+        elif not _MISSING.search(text):
             raise error
         raise OutboxTableError(
-            f"cannot insert into table {self._tables.name!r} ({text}): create it with `aioproducer outbox create URL`, "
-            "or by a migration of the tables in the MetaData of Outbox(metadata=...)"
+            f"cannot insert into table {self._tables.name!r} ({text}): `aioproducer outbox create URL` creates it, or "
+            "says which of its columns is wrong; so does a migration of the tables in the MetaData of "
+            "Outbox(metadata=...)"
         ) from error
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Final, NoReturn
 
-from sqlalchemy import Connection, Insert, PoolProxiedConnection
+from sqlalchemy import Connection, Insert, PoolProxiedConnection, Transaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from aioproducer.outbox._drivers import SUPPORTED, driver_of, is_cursor, parameter_mark
 from aioproducer.outbox._errors import NotInTransactionError, OutboxError
@@ -46,6 +46,28 @@ def checked(target: object, statement: Insert) -> object:
     else:
         _check_driver(target)
     return target
+
+
+def begun_by(target: object) -> Transaction | SessionTransaction | None:
+    """Return the transaction of SQLAlchemy, also a savepoint, that a row would be in; None where none has begun yet."""
+    if isinstance(target, AsyncSession):
+        target = target.sync_session
+    elif isinstance(target, AsyncConnection):
+        target = target.sync_connection
+    if isinstance(target, Session | Connection):
+        return target.get_nested_transaction() or target.get_transaction()
+    return None
+
+
+def check_again(target: object, statement: Insert, begun: Transaction | SessionTransaction | None) -> None:
+    """Refuse to insert where what `enqueue` was called in has ended before it was awaited.
+
+    Raises:
+        NotInTransactionError: the row would be alone, or in another transaction.
+    """
+    if begun is not None and not begun.is_active:
+        raise NotInTransactionError("the transaction in which enqueue was called has ended: await the call within it")
+    checked(target, statement)
 
 
 def check_begun(connection: Connection) -> None:

@@ -87,6 +87,7 @@ class ShardWorker:
         """Whether this has worked, or has seen that another relay does."""
         self._rows_sent = 0
         self._batches_sent = 0
+        self._has_begun = False  # to send new rows: nothing is in doubt
         self._left = asyncio.Event()
         self._refreshed_at = 0.0
 
@@ -100,7 +101,7 @@ class ShardWorker:
         producer = self._kafka.producer
         if self.attempts.trouble or not self.is_working or producer is None:
             return self.attempts.trouble
-        return producer.health().reason
+        return producer.health().reason or self._kafka.missing_topic()
 
     def leave(self) -> None:
         """End to send, and let another relay work for as long as it may take to begin."""
@@ -166,6 +167,7 @@ class ShardWorker:
     async def _work(self, state: State, sending: Coroutine[object, object, None]) -> None:
         """Open the store and run until an error, until the end, or until another relay takes over."""
         trouble: str | None = None
+        self._has_begun = False
         tasks = [
             asyncio.create_task(work) for work in (self._opened(sending), self._keep_lease(state), self._until_left())
         ]
@@ -179,6 +181,8 @@ class ShardWorker:
             raise
         finally:
             self.is_working = False
+            if trouble is None and self._has_begun:
+                trouble = ""
             await to_the_end(self._end_work(state, trouble, tasks))
             sending.close()  # where it was not begun
 
@@ -215,6 +219,7 @@ class ShardWorker:
     async def _send(self, state: State, waker: Waker) -> None:
         session = self._session(state, waker.clear)
         await session.begin()
+        self._has_begun = True
         self._events.info("outbox_works", epoch=state.epoch, batch=session.state.number)
         self._refreshed_at = monotonic()
         pause_s = POLL_S[0]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,40 @@ async def test_relay_divides_and_keeps_rows(url: str) -> None:
     assert "no relay has worked yet" in before.output
     lines = status.output.splitlines()
     assert lines[4].split() == ["rows", "kept", "3"]
-    assert lines[5].split() == ["SHARD", "ROWS", "WAITING", "RELAY", "BATCH", "TROUBLE"]
+    assert lines[5].split() == ["SHARD", "ROWS", "WAITING", "RELAY", "BATCH"]
     assert [line.split()[0] for line in lines[6:]] == ["0", "1", "2", "3"]
+
+
+async def test_trouble_is_shown_whole(url: str) -> None:
+    """It ends with what to do."""
+    await run("outbox", "create", url)
+    trouble = "x" * 500 + " run `aioproducer outbox retry --batch URL`"
+    with closing(sqlite3.connect(path_of(url))) as database:
+        row = "(id, identity, epoch, number, claimed, token, former_token, lease_until, renewals, trouble)"
+        database.execute(
+            f"INSERT INTO kafka_outbox_relay {row} VALUES (0, 'i', 1, 1, '[]', '', '', 0, 0, ?)", (trouble,)
+        )
+        database.commit()
+    status = await run("outbox", "status", url)
+
+    assert status.code == 1
+    assert f"shard 0: {trouble}" in status.output.splitlines()
+
+
+@pytest.mark.parametrize(
+    "arguments,text",
+    [
+        (["skip", "14"], "skip: give the URL of the database, and then the ids of rows, or --batch"),
+        (["status", "postgresql+asyncpg://u:p@SECRET@127.0.0.1:1/db"], "an '@' in the user or the password is"),
+        (["status", "mysql+mysqlconnectorx://u@h/d"], "URL: "),
+    ],
+)
+def test_bad_url_says_what_is_wrong(arguments: list[str], text: str) -> None:
+    result = refused("outbox", *arguments)
+
+    assert result.code == 2
+    assert text in "".join(result.errors)
+    assert "SECRET" not in "".join(result.errors)
 
 
 def test_missing_table_is_one_line(url: str) -> None:
@@ -166,7 +199,7 @@ def test_relay_names_the_line_of_an_option(url: str, tmp_path: Path) -> None:
         (["status", "sqlite+aiosqlite:///:memory:"], "URL: engine must give each transaction"),
         (["skip", URL, "9" * 20], "ID must be the id of a row, a number of 64 bits, not 9999"),
         (["retry", URL, "9" * 20], "ID must be the id of a row, a number of 64 bits, not 9999"),
-        (["skip", URL], "give the ids of rows, or --batch"),
+        (["skip", URL], "then the ids of rows, or --batch"),
         (["retry", URL, "1", "--batch"], "not both"),
         (["relay", URL, "--on-refused", "drop"], "--on-refused must be stop, park or park-key"),
         (

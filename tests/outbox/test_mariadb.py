@@ -208,7 +208,10 @@ async def test_column_of_another_kind_of_type_is_named(engine: AsyncEngine, outb
 
 async def test_missing_table_is_named(engine: AsyncEngine, outbox: Outbox) -> None:
     async with engine.connect() as connection:
+        await outbox.enqueue(connection, "orders", b"v")
         await connection.execute(text("DROP TABLE kafka_outbox"))
+        with pytest.raises(OutboxTableError, match="there is no table 'kafka_outbox'"):
+            await Outbox().enqueue(connection, "orders", b"v")
         with pytest.raises(OutboxTableError, match=r"kafka_outbox.*doesn't exist"):
             await outbox.enqueue(connection, "orders", b"v")
 

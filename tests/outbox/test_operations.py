@@ -1,6 +1,7 @@
 """What people do with an outbox beside its relay."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -74,6 +75,49 @@ async def test_batch_is_not_touched_while_a_relay_works(
         await until(lambda: relay.statistics().is_working)
         with pytest.raises(OutboxError, match="a relay works, so no batch is in doubt"):
             await Operations(outbox, engine).skip_batch()
+
+
+@pytest.mark.parametrize("change", [Operations.skip_batch, partial(Operations.retry_batch, new_identity=False)])
+async def test_batch_that_is_not_in_doubt_is_not_touched(  # noqa: PLR0917  # fixtures
+    change: Callable[[Operations], Awaitable[int]], engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """A relay has ended between its claim and the commit, or behind it: the next one finds out."""
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    await write(engine, outbox, ProducerRecord("orders", b"b"))
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE kafka_outbox_relay SET number = 2, claimed = '[[2,2,2]]'"))
+    with pytest.raises(OutboxError, match="no relay has said that a batch is in doubt: start one"):
+        await change(Operations(outbox, engine))
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: sent(kafka) == [b"a", b"b"])
+
+
+async def test_row_in_the_hands_of_a_relay_is_not_skipped(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """It may be sent all the same; once no relay works, the next one reads again what is claimed."""
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    await write(engine, outbox, ProducerRecord("orders", b"b"), ProducerRecord("orders", b"c"))
+    operations = Operations(outbox, engine)
+    async with engine.begin() as connection:
+        held = "number = 2, claimed = '[[2,2,3]]', owner = 'other', lease_until = 9999999999999"
+        await connection.execute(text(f"UPDATE kafka_outbox_relay SET {held}"))
+    with pytest.raises(OutboxError, match="row 2 is being sent by the relay other"):
+        await operations.skip([2])
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE kafka_outbox_relay SET owner = NULL, lease_until = 0"))
+    async with engine.connect() as connection:
+        before = (await connection.execute(text("SELECT epoch FROM kafka_outbox_relay"))).scalar_one()
+    assert await operations.skip([2]) == 1
+    async with engine.connect() as connection:
+        after = (await connection.execute(text("SELECT epoch FROM kafka_outbox_relay"))).scalar_one()
+    assert after == before + 1
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: sent(kafka) == [b"a", b"c"])
 
 
 async def test_batch_needs_a_relay_that_has_worked(engine: AsyncEngine, outbox: Outbox) -> None:

@@ -257,10 +257,81 @@ async def test_batch_ends_at_its_bytes(engine: AsyncEngine, outbox: Outbox, kafk
 
 
 async def test_missing_table_is_named_by_each_driver(engine: AsyncEngine, outbox: Outbox) -> None:
+    """Also where it was there when the first row was inserted."""
     async with engine.connect() as connection:
+        await outbox.enqueue(connection, "orders", b"v")
         await connection.execute(text("DROP TABLE kafka_outbox"))
+        with pytest.raises(OutboxTableError, match="there is no table 'kafka_outbox'"):
+            await Outbox().enqueue(connection, "orders", b"v")
         with pytest.raises(OutboxTableError, match=r"kafka_outbox.*does not exist"):
             await outbox.enqueue(connection, "orders", b"v")
+
+
+async def test_column_of_another_type_is_named_at_the_call(
+    engine: AsyncEngine, server: Postgres, outbox: Outbox
+) -> None:
+    """PostgreSQL would take bytes for a text without a word."""
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE kafka_outbox ALTER key TYPE text USING null"))
+    with pytest.raises(OutboxTableError, match="key is TEXT, and must be BYTEA"):
+        async with engine.begin() as connection:
+            await outbox.enqueue(connection, "orders", b"v", key=b"k")
+    plain = await asyncpg.connect(f"postgresql://{server.dsn}")
+    with pytest.raises(OutboxTableError, match=r"column key: invalid input for query argument \$2"):
+        async with plain.transaction():
+            await outbox.enqueue(plain, "orders", b"v", key=b"k")
+    await plain.close()
+
+
+async def test_row_awaited_after_its_transaction_is_refused(
+    engine: AsyncEngine, server: Postgres, outbox: Outbox
+) -> None:
+    """It would be alone, or in the transaction that comes next."""
+    plain = await asyncpg.connect(f"postgresql://{server.dsn}")
+    async with plain.transaction():
+        late = outbox.enqueue(plain, "orders", b"v")
+    with pytest.raises(NotInTransactionError, match=r"connection.transaction"):
+        await late
+    await plain.close()
+    async with AsyncSession(engine) as session, engine.connect() as connection:
+        async with session.begin():
+            of_session = outbox.enqueue(session, "orders", b"v")
+        async with connection.begin():
+            async with connection.begin_nested():
+                of_savepoint = outbox.enqueue(connection, "orders", b"v")
+            with pytest.raises(NotInTransactionError, match="has ended: await the call within it"):
+                await of_savepoint
+        async with session.begin():
+            with pytest.raises(NotInTransactionError, match="has ended: await the call within it"):
+                await of_session
+
+
+def test_cursors_of_psycopg_of_other_kinds(engine: AsyncEngine, server: Postgres, outbox: Outbox) -> None:
+    """A raw one has other marks, and one with a name only reads."""
+    with psycopg.connect(f"postgresql://{server.dsn}", cursor_factory=psycopg.RawCursor) as connection:
+        outbox.enqueue(connection, "orders", b"1")
+        outbox.enqueue(connection.cursor(), "orders", b"2")
+        with connection.cursor("named") as named, pytest.raises(TypeError, match="a cursor with a name, which only"):
+            outbox.enqueue(named, "orders", b"3")
+        assert [row[0] for row in connection.execute("SELECT value FROM kafka_outbox ORDER BY id")] == [b"1", b"2"]
+        connection.rollback()
+    assert engine.dialect.name == "postgresql"
+
+
+async def test_session_within_an_asynchronous_one_is_refused(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with AsyncSession(engine) as session:
+        with pytest.raises(TypeError, match="session must be the AsyncSession or AsyncConnection itself"):
+            outbox.enqueue(session.sync_session, "orders", b"v")
+        await session.run_sync(lambda within: outbox.enqueue(within, "orders", b"v"))
+
+
+async def test_tables_are_created_by_many_at_once(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with engine.begin() as connection:
+        await connection.run_sync(outbox.metadata.drop_all)
+    engines = [create_async_engine(engine.url) for _ in range(6)]
+    await asyncio.gather(*map(outbox.create, engines))
+    for each in engines:
+        await each.dispose()
 
 
 async def test_relay_goes_on_after_the_server_was_killed(  # noqa: PLR0917  # fixtures

@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from math import inf, nan
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from aioproducer import ConfigurationError, ProducerRecord
-from aioproducer.outbox import Outbox, Relay
+from aioproducer import ConfigurationError, Producer, ProducerRecord
+from aioproducer.errors import BrokerError, TransactionTimeoutError
+from aioproducer.outbox import Outbox, Relay, _kafka
 from aioproducer.outbox._store import SqlStore
 from aioproducer.testing import FakeCluster
 
@@ -131,11 +133,65 @@ async def test_relay_is_not_ready_while_brokers_are_away(engine: AsyncEngine, ou
         assert relay.statistics().trouble == relay.health().reason
 
 
+async def test_waiting_rows_are_counted_while_none_is_sent(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """An alert on the age of the oldest row is for this; a relay that has ended knows nothing of them."""
+    async with relaying(outbox, engine, kafka, max_block_ms=200, lease_s=0.3) as relay:
+        await until(lambda: relay.statistics().is_working)
+        await write(engine, outbox, ProducerRecord("missing", b"a"), ProducerRecord("orders", b"b"))
+        await until(lambda: "row 1 is refused" in relay.health().reason)
+        await until(lambda: relay.statistics().rows_waiting == 2)
+        before = relay.statistics().oldest_age_s
+        await until(lambda: (relay.statistics().oldest_age_s or 0) > (before or 0) + 0.2)
+
+    assert relay.statistics().rows_waiting is None
+
+
+async def test_unknown_topic_is_told_and_asked_for_shortly(  # noqa: PLR0917  # fixtures
+    monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    monkeypatch.setattr(_kafka, "TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(_kafka, "ASK_AGAIN_S", 0.2)
+    async with relaying(outbox, engine, kafka, max_block_ms=3_000, on_refused="park") as relay:
+        await write(engine, outbox, ProducerRecord("missing", b"a"))
+        await until(lambda: "the brokers do not know the topic 'missing'" in relay.health().reason)
+        await until(lambda: relay.statistics().rows_parked == 1)
+        began = monotonic()
+        for _ in range(3):
+            await write(engine, outbox, ProducerRecord("missing", b"b"))
+        await until(lambda: relay.statistics().rows_parked == 4)
+        assert monotonic() - began < 3  # one wait of max_block_ms
+        kafka.create_topic("missing", 1)
+        async with asyncio.timeout(60):
+            while not kafka.records("missing", 0):  # a busy machine may need more than one attempt
+                await write(engine, outbox, ProducerRecord("missing", b"c"))
+                await asyncio.sleep(0.1)
+
+
+async def test_offset_of_a_hanging_transaction_says_what_to_do(  # noqa: PLR0917  # fixtures
+    monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """Kafka 4.3 gives markers up where no replica is there, and keeps the offset of the transaction pending."""
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    pending = BrokerError.of(88, "offsets of an open transaction are pending", retriable=True)
+
+    async def hang(*_: object) -> None:
+        raise TransactionTimeoutError("no committed offsets after 60 s", last_broker_error=pending)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Producer, "committed_offsets", hang)
+        async with relaying(outbox, engine, kafka) as relay:
+            await until(lambda: "aioproducer txn list --hanging --longest 60" in relay.health().reason)
+
+
 async def test_refused_row_stops_the_rows_behind_it(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
     await write(engine, outbox, ProducerRecord("missing", b"a"), ProducerRecord("orders", b"b"))
     async with relaying(outbox, engine, kafka, max_block_ms=200) as relay:
         await until(lambda: "row 1 is refused: topic 'missing' is still unknown" in relay.health().reason)
-        assert "aioproducer outbox skip 1" in relay.explain()
+        assert "aioproducer outbox skip URL 1" in relay.explain()
         assert sent(kafka) == []
         async with engine.begin() as connection:
             await connection.execute(text("DELETE FROM kafka_outbox WHERE id = 1"))

@@ -74,7 +74,7 @@ async def test_inspector_shows_relays_beside_each_other(
 
     works, stands_by = answer.json()["producers"]
     assert (works["client_id"], works["state"], works["note"]) == (NAME, "works", "")
-    assert works["summary"].startswith("works: 1 rows sent")
+    assert works["summary"].startswith("works: 1 row sent")
     assert (stands_by["state"], stands_by["summary"]) == ("stands by", "another relay works; this one stands by")
 
 

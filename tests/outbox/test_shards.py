@@ -242,7 +242,8 @@ async def test_batch_in_doubt_needs_the_number_of_its_shard(
     await leases.create(2)
     operations = Operations(outbox, engine)
     async with engine.begin() as connection:
-        await connection.execute(text("UPDATE kafka_outbox_relay SET claimed = '[[2,5,6]]' WHERE id = 1"))
+        doubt = "claimed = '[[2,5,6]]', trouble = 'run `aioproducer outbox skip --batch`'"
+        await connection.execute(text(f"UPDATE kafka_outbox_relay SET {doubt} WHERE id = 1"))
 
     with pytest.raises(OutboxError, match="has 2 shards: say which one, as in --shard 0"):
         await operations.retry_batch(new_identity=False)

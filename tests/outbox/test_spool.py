@@ -9,14 +9,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from math import inf, nan
 from pathlib import Path
 
 import pytest
 
 from aioproducer import ConfigurationError, JsonSerializer, Outcome, ProducerRecord, RecordTooLargeError
-from aioproducer.outbox import Outbox, Spool, SpoolError, SpoolFullError
+from aioproducer.outbox import Outbox, Spool, SpoolError, SpoolFullError, _spool
+from aioproducer.outbox._spool_file import SpoolFile
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import sent, until
 
@@ -143,6 +144,29 @@ async def test_full_spool_refuses_and_keeps_what_it_has(path: Path) -> None:
     assert (statistics.records_refused, statistics.bytes_waiting) == (1, 3 * RECORD)
     assert not health.is_ready
     assert "are in use" in health.reason
+
+
+async def test_spool_is_ready_again_once_it_has_room(
+    monkeypatch: pytest.MonkeyPatch, path: Path, kafka: FakeCluster
+) -> None:
+    """Also where nothing is enqueued any more, because it was not ready."""
+    monkeypatch.setattr(_spool, "LOOK_S", 0.05)
+    monkeypatch.setattr(SpoolFile, "check_writable", lambda _: None)
+    async with Spool(path, NOWHERE, when_full="refuse", max_bytes=RECORD) as spool:
+        await spool.enqueue("orders", bytes(100))
+    async with Spool(path, kafka.bootstrap_servers, when_full="refuse", max_bytes=RECORD) as spool:
+        if spool.statistics().records_waiting:
+            with suppress(SpoolFullError):
+                await spool.enqueue("orders", bytes(100))
+        await until(lambda: spool.health().is_ready)
+        spool._counts.trouble = "the disk is full"  # noqa: SLF001  # as after a failed attempt
+        await until(lambda: spool.health().is_ready)
+
+
+async def test_bad_record_of_many_is_named_by_its_position(path: Path) -> None:
+    async with Spool(path, NOWHERE) as spool:
+        with pytest.raises(TypeError, match=r"records\[1\]: value must be bytes"):
+            await spool.enqueue_many([ProducerRecord("orders", b"a"), ProducerRecord("orders", "b")])
 
 
 async def test_full_spool_drops_the_oldest_and_counts(path: Path, caplog: pytest.LogCaptureFixture) -> None:

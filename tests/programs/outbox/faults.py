@@ -85,8 +85,10 @@ async def cut_database(stage: Stage, _round: int) -> None:
 async def kill_broker(stage: Stage, _round: int) -> None:
     await stage.start_relay()
     await asyncio.sleep(2 + stage.random.random())
-    await stage.kafka.kill(1)
-    await stage.kafka.restart(1)
+    node = stage.random.choice(stage.kafka.node_ids)
+    await stage.kafka.kill(node)
+    await asyncio.sleep(stage.random.random() * 3)
+    await stage.kafka.restart(node)
     await asyncio.sleep(3)
     await stage.kill_relays()
 
@@ -97,7 +99,8 @@ async def reset_connections(stage: Stage, _round: int) -> None:
     await asyncio.sleep(1.5)
     for _ in range(8):
         await asyncio.sleep(stage.random.random() / 2)
-        stage.link.reset_all()
+        for link in stage.links:
+            link.reset_all()
     await stage.kill_relays()
 
 
@@ -105,9 +108,12 @@ async def lose_one_way(stage: Stage, _round: int) -> None:
     """Lose all requests, or all responses, for up to longer than a transaction may be open."""
     await stage.start_relay()
     await asyncio.sleep(1.5)
-    stage.link.trouble = loses_one_way(answers=stage.random.random() < 0.5)
+    is_of_answers = stage.random.random() < 0.5
+    for link in stage.links:
+        link.trouble = loses_one_way(answers=is_of_answers)
     await asyncio.sleep(stage.random.uniform(0.5, 8))
-    stage.link.trouble = pass_on
+    for link in stage.links:
+        link.trouble = pass_on
     await asyncio.sleep(2)
     await stage.kill_relays()
 
