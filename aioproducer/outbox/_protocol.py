@@ -194,7 +194,7 @@ def _in_doubt(state: State) -> InDoubtError:
         "offsets.retention.minutes, or this is another cluster), so Kafka does not say whether batch "
         f"{numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run `aioproducer outbox "
         f"skip --batch{option} URL` if they are there, or `aioproducer outbox retry --batch{option} URL` to send them "
-        "again"
+        "again; where only some are there, run `aioproducer outbox skip URL ID...` for those first"
     )
 
 

@@ -9,7 +9,6 @@ import asyncpg
 from aiokafka.admin import AIOKafkaAdminClient
 from sqlalchemy import text
 
-from aioproducer.outbox._operations import Operations
 from tests.outbox.postgres import Postgres
 from tests.programs.chaos.proxy import loses_one_way, pass_on
 from tests.programs.outbox.stage import LEASE_S, TOPIC, Stage
@@ -150,10 +149,7 @@ async def remake_topic(stage: Stage, _round: int) -> None:
     await stage.start_relay()
     await asyncio.sleep(LEASE_S + 5)
     await stage.kill_relays()
-    operations = Operations(stage.outbox, stage.engine)
-    if "retry --batch" in (trouble := (await operations.status()).trouble):
-        print(trouble, flush=True)
-        await operations.retry_batch(new_identity=False)
+    await stage.decide()
 
 
 async def forget(stage: Stage, _round: int) -> None:
