@@ -80,9 +80,52 @@ histograms with fixed buckets (`HistogramValue`). Nothing is counted per record 
 """
 
 
+_OUTBOX_INTRODUCTION = """
+## Outbox and spool
+
+`ProducerCollector(relay)` of [an outbox](../how-to/outbox.md) shows the first ones to Prometheus.
+`ProducerCollector(spool)` of [a spool](../how-to/spool.md) shows all: those of its relay, and its own.
+Totals count from the start of the relay or spool, except that of dropped records.
+
+| metric | type | what it says |
+| --- | --- | --- |
+"""
+
+_OUTBOX: Final = {
+    "outbox_rows_sent_total": "Rows that were committed in Kafka.",
+    "outbox_batches_sent_total": "Transactions, also those whose rows were all parked.",
+    "outbox_rows_parked_total": "Rows that this relay has parked.",
+    "outbox_retries_total": "Attempts that ended with an error and were repeated.",
+    "outbox_rows_waiting": "Rows in the table, up to 100,000.",
+    "outbox_oldest_age_seconds": "Age of the oldest row; absent without rows. Alert on it.",
+    "outbox_is_working": "1 if this relay works; 0 if another one does, or this one cannot.",
+    "outbox_shards_working": "Shards whose rows this relay sends; 1 for an outbox that is not divided.",
+    "spool_records_stored_total": "Records that the disk has; sent since or not.",
+    "spool_records_refused_total": "Records for which there was no room.",
+    "spool_records_dropped_total": 'Records dropped unsent since the file was made, with `when_full="drop oldest"`.',
+    "spool_records_waiting": "Records in the file when it was looked at last, at most five seconds ago.",
+    "spool_bytes_waiting": "Bytes that records in the file, also parked ones, count against `max_bytes`.",
+}
+"""By names, which `Relay.metrics` and `Spool.metrics` write with hyphens."""
+
+_OUTBOX_END = """
+Rows that wait, and the age of the oldest, are counted every third of `lease_s`, also while the relay cannot send.
+A relay that stands by has neither.
+"""
+
+
 def render() -> str:
     """Return the whole page."""
-    return _INTRODUCTION + "".join(_row(*field) for field in _fields()) + _kafka_names()
+    return _INTRODUCTION + "".join(_row(*field) for field in _fields()) + _outbox_names() + _kafka_names()
+
+
+def _outbox_names() -> str:
+    return _OUTBOX_INTRODUCTION + "".join(_outbox_row(*each) for each in _OUTBOX.items()) + _OUTBOX_END
+
+
+def _outbox_row(name: str, meaning: str) -> str:
+    kind = "counter" if name.endswith("_total") else "gauge"
+    return f"| `kafka_producer_{name}` | {kind} | {meaning} |\n"
 
 
 def names_of_kafka() -> list[tuple[str, str, list[str]]]:

@@ -61,7 +61,7 @@ def create_app(
     """Make the application; both addresses default to the environment's DATABASE_URL and BOOTSTRAP_SERVERS."""
     url = database_url or os.environ.get("DATABASE_URL", "sqlite+aiosqlite:///orders.db")
     servers = bootstrap_servers or os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
-    engine = create_async_engine(url)
+    engine = create_async_engine(url, pool_pre_ping=True)  # notices connections that a restart of the database closed
     new_session = async_sessionmaker(engine)
     relay = outbox.relay(engine, servers, **options)
 

@@ -38,7 +38,7 @@ COLUMNS: Final = ("topic", "key", "value")
 RATES: Final = (20, 500)
 """Events a second. The plain relay pauses only where it finds no row, which it does not at the higher one; the
 scheduled one pauses after each look."""
-WARM_UP_S: Final = 30
+WARM_UP_S: Final = 90
 """Until the Java compiler of a new broker is done with what a transaction passes: the first are three times as slow."""
 CLAIMED: Final = 1_000
 TASKS: Final = 100

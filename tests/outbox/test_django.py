@@ -37,7 +37,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("shop", "0001_outbox")]
     operations = [
         migrations.CreateModel(
             "Order",
@@ -131,8 +130,8 @@ async def test_rows_of_a_django_project_are_sent(engine: AsyncEngine, outbox: Ou
         tmp_path / "shop" / "models.py": block_with("class OutboxRow") + ORDER,
         tmp_path / "shop" / "orders.py": block_with("def place_order"),
         migrations / "__init__.py": "",
-        migrations / "0001_outbox.py": block_with("migrations.RunSQL"),
-        migrations / "0002_order.py": MIGRATION_OF_ORDER,
+        migrations / "0001_initial.py": MIGRATION_OF_ORDER,
+        migrations / "0002_outbox.py": block_with("migrations.RunSQL"),
         migrations / "outbox.sql": run_python(tmp_path, "-m", "aioproducer", "outbox", "create", url, "--print"),
         tmp_path / "requests.py": REQUESTS,
     }
