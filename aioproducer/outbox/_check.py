@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Table, inspect
@@ -40,6 +41,17 @@ def check_tables(connection: Connection, tables: Iterable[Table]) -> None:
     for table in tables:
         _check_columns(inspector, table)
         _check_kind(inspector, table)
+
+
+def check_types(connection: Connection, table: Table, names: Collection[str]) -> None:
+    """Refuse columns that exist and have another kind of type; of a table that cannot be seen, the INSERT tells.
+
+    Raises:
+        OutboxTableError: names them.
+    """
+    with suppress(NoSuchTableError):
+        found = {each["name"]: each["type"] for each in inspect(connection).get_columns(table.name, table.schema)}
+        _refuse_types(connection.dialect, table, {name: found[name] for name in names if name in found})
 
 
 def check_existing(connection: Connection, tables: Iterable[Table]) -> None:
@@ -84,12 +96,15 @@ def _check_columns(inspector: Inspector, table: Table) -> None:
             "migration of the tables in the MetaData of Outbox(metadata=...)"
         ) from None
     _check_missing(dialect, table, found)
-    if dialect.name == "sqlite":  # whose columns take values of any type
-        return
+    if dialect.name != "sqlite":  # whose columns take values of any type
+        _refuse_types(dialect, table, found)
+
+
+def _refuse_types(dialect: Dialect, table: Table, found: Mapping[str, TypeEngine[Any]]) -> None:
     wrong = [
         f"{column.name} is {_text(found[column.name], dialect)}, and must be {_text(column.type, dialect)}"
         for column in table.columns
-        if _kind(found[column.name]) is not _kind(column.type)
+        if column.name in found and _kind(found[column.name]) is not _kind(column.type)
     ]
     if wrong:
         raise OutboxTableError(f"table {table.fullname!r} has columns of another type: {'; '.join(wrong)}")

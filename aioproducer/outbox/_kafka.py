@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from aioproducer.records import Headers
 
 ID_PREFIX: Final = "aioproducer.outbox."
-ASK_AGAIN_S: Final = 1.0
-"""How long brokers are asked for a topic that they did not have before."""
-MOST_MISSING: Final = 1_000
 TOLD_AFTER_S: Final = 5.0
 _OF_RECORDS: Final = (
     RecordTooLargeError,
@@ -107,7 +103,6 @@ class ProducerLog:
         self._prefix = prefix
         self._is_exact = is_exact
         self._group = ""
-        self._missing: dict[str, str] = {}  # topics that are not there, each with what was said of it
         self._asked: tuple[str, float] | None = None  # topic that is looked up, and since when; monotonic seconds
         self.producer: Producer | None = None
 
@@ -151,33 +146,25 @@ class ProducerLog:
     async def fault_of_topic(self, topic: str) -> str | None:
         """Return why a topic is refused for good; None if it is there.
 
-        A topic may have been made a moment ago, so brokers that do not know it are asked until `max_block_ms` is over;
-        of one that was missing then, only shortly, since rows of other topics wait meanwhile.
+        A topic may have been made a moment ago, so brokers that do not know it are asked until `max_block_ms` is over.
         """
         self._asked = topic, monotonic()
         try:
             check_topic_name(topic)
-            async with asyncio.timeout(ASK_AGAIN_S if topic in self._missing else None):
-                await self._open.partitions_for(topic)
+            await self._open.partitions_for(topic)
         except (TypeError, ValueError, BrokerError, MetadataTimeoutError) as error:
             if not _is_refusal(error):
                 raise
-            if len(self._missing) >= MOST_MISSING:
-                self._missing.clear()
-            self._missing[topic] = str(error)
             return str(error)
-        except TimeoutError:
-            return self._missing[topic]
         finally:
             self._asked = None
-        self._missing.pop(topic, None)
         return None
 
     def missing_topic(self) -> str:
-        """Return which topic brokers are asked for without an answer that has it; empty unless that takes long."""
+        """Return which topic no broker has named yet; empty unless that takes long."""
         if self._asked is None or monotonic() - self._asked[1] < TOLD_AFTER_S:
             return ""
-        return f"the brokers do not know the topic {self._asked[0]!r}; they are asked until max_block_ms is over"
+        return f"no broker has named the topic {self._asked[0]!r} yet; they are asked until max_block_ms is over"
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         """Commit rows and position in one transaction.

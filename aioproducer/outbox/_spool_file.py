@@ -222,15 +222,15 @@ class SpoolFile:
             raise self._error(text, Outcome.NOT_WRITTEN)
 
     def check_writable(self) -> None:
-        """Refuse a file that cannot be written to now, or a disk that is full, without writing.
+        """Refuse a file that cannot be written to now, or a disk that is full, by a write that changes nothing.
 
         Raises:
             SpoolError: says why.
         """
         self._check_file(Outcome.NOT_WRITTEN)
         self._check_disk()
-        with self._transaction():  # takes the lock
-            pass
+        with self._transaction() as connection:
+            connection.execute(f"UPDATE {self._tables.name}_spool SET dropped = dropped")  # noqa: S608  # our names
 
     def _free_bytes(self) -> int:
         return shutil.disk_usage(self._path.parent).free

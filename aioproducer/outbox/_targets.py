@@ -10,11 +10,11 @@ from typing import Final, NoReturn, Protocol, TypeAlias, TypeGuard, cast
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Dialect, Transaction, insert
-from sqlalchemy.exc import DBAPIError, MissingGreenlet, StatementError
+from sqlalchemy.exc import MissingGreenlet, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
-from aioproducer.outbox._check import check_tables
+from aioproducer.outbox._check import check_types
 from aioproducer.outbox._drivers import (
     driver_of,
     is_async_driver,
@@ -187,16 +187,13 @@ class Inserts:
         connection.execute(self._insert, _mappings(rows))
 
     def _check_table(self, connection: Connection) -> None:
-        """Look at the table before the first row of an engine: PostgreSQL would turn bytes into text without a word."""
+        """Look at the columns before the first row of an engine, where the database turns bytes into text unasked."""
         dialect = connection.dialect
-        if dialect in self._seen or connection.get_execution_options().get("schema_translate_map"):
+        if dialect.name != "postgresql" or dialect in self._seen:
             return
-        try:
-            check_tables(connection, [self._tables.rows])
-        except DBAPIError:  # the user may insert, and not look: the relay does
-            if dialect.name == "postgresql":  # whose transaction has failed by it
-                raise
-        self._seen.add(dialect)
+        if not connection.get_execution_options().get("schema_translate_map"):
+            check_types(connection, self._tables.rows, Row._fields)
+            self._seen.add(dialect)
 
     async def _by_async_cursor(self, target: object, rows: Sequence[Row]) -> None:
         cursor = target if is_cursor(target) else cast("DbApiConnection", target).cursor()

@@ -222,11 +222,11 @@ async def test_closed_connection_is_refused(engine: AsyncEngine, outbox: Outbox)
 async def test_missing_table_or_column_is_named(tmp_path: Path, outbox: Outbox) -> None:
     made = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'other.db'}")
     async with AsyncSession(made) as session:
-        with pytest.raises(OutboxTableError, match="no table 'kafka_outbox': create it with `aioproducer"):
+        with pytest.raises(OutboxTableError, match=r"no such table: kafka_outbox.*aioproducer outbox create"):
             await outbox.enqueue(session, "orders")
         await session.rollback()
         await (await session.connection()).exec_driver_sql("CREATE TABLE kafka_outbox (id INTEGER, topic TEXT)")
-        with pytest.raises(OutboxTableError, match=r"has no column key, .*; it has id, topic"):
+        with pytest.raises(OutboxTableError, match="no column named"):
             await outbox.enqueue(session, "orders")
     await made.dispose()
 

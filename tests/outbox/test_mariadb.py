@@ -210,8 +210,6 @@ async def test_missing_table_is_named(engine: AsyncEngine, outbox: Outbox) -> No
     async with engine.connect() as connection:
         await outbox.enqueue(connection, "orders", b"v")
         await connection.execute(text("DROP TABLE kafka_outbox"))
-        with pytest.raises(OutboxTableError, match="there is no table 'kafka_outbox'"):
-            await Outbox().enqueue(connection, "orders", b"v")
         with pytest.raises(OutboxTableError, match=r"kafka_outbox.*doesn't exist"):
             await outbox.enqueue(connection, "orders", b"v")
 
