@@ -26,6 +26,7 @@ from aioproducer.outbox._operations import Operations, Status
 from aioproducer.outbox._relay import rows_text
 
 REPORT_S: Final = 1.0
+LIKE: Final = "postgresql+asyncpg://user:password@host/name"
 INT64: Final = 2**63
 REFUSED_STATES: Final = ("28", "3D", "42")
 """Classes of SQLSTATE that no repetition changes: the user or password, the name of the database, rights."""
@@ -388,9 +389,9 @@ def _outbox_and_engine(url: str, table: str, schema: str | None) -> tuple[Outbox
     except ConfigurationError as error:
         usage_error(str(error))
     except ModuleNotFoundError as error:
-        usage_error(f"URL: its driver is not installed ({error}): pip install {error.name}")
+        usage_error(f"URL: its driver is not installed ({error}); one that works is as in {LIKE}")
     except (SQLAlchemyError, ValueError) as error:
-        usage_error(f"URL: {error}; it is like postgresql+asyncpg://user:password@host/name")
+        usage_error(f"URL: {error}; it is like {LIKE}")
     if "@" in (engine.url.host or ""):  # which would show a part of the password, as the name of a host
         usage_error("URL: an '@' in the user or the password is written as %40")
     return made, engine

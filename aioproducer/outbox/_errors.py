@@ -18,7 +18,7 @@ class NotInTransactionError(OutboxError):
 
 
 class InDoubtError(OutboxError):
-    """Kafka does not say any more whether a batch was committed: a person must look, then say it."""
+    """Kafka does not say whether a batch was committed, or will not be able to: a person must look, then act."""
 
 
 class ForeignPositionError(OutboxError):

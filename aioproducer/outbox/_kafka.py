@@ -131,7 +131,7 @@ class ProducerLog:
         """Return the group's offset; waits while a transaction may still change it.
 
         Raises:
-            InDoubtError: one may for ever: this producer has ended its own, and Kafka has lost the markers.
+            InDoubtError: one hangs: this producer has ended its own, so Kafka has lost the markers.
         """
         try:
             found = await self._open.committed_offsets(self._group, [TopicPartition(topic, 0)])

@@ -153,19 +153,14 @@ class Leases:
 
     @uninterrupted
     async def renew(self, state: State, trouble: str | None) -> None:
-        """Keep a lease, and say why nothing is sent.
+        """Keep a lease, and say why nothing is sent; as `release`.
 
         Raises:
             RelayFencedError: the epoch is not the last one.
         """
-        values = {
-            "lease_until": current_ms() + self._lease_ms,
-            "renewals": self._relay.c.renewals + 1,
-            "trouble": trouble,
-        }
-        kept = update(self._relay).where(is_of(self._tables, state)).values(values)
+        kept = update(self._relay).where(is_of(self._tables, state)).values(lease_until=current_ms() + self._lease_ms)
         async with self._engine.begin() as connection:
-            if (await connection.execute(kept)).rowcount != 1:
+            if (await connection.execute(kept.values(self._said(trouble)))).rowcount != 1:
                 raise RelayFencedError("another relay has taken the outbox over")
 
     @uninterrupted
@@ -175,12 +170,13 @@ class Leases:
         Args:
             trouble: why this one has ended; empty for no reason, None leaves what was said before.
         """
-        values: dict[str, object] = {"owner": None, "lease_until": 0, "renewals": self._relay.c.renewals + 1}
-        if trouble is not None:
-            values["trouble"] = trouble or None
-        released = update(self._relay).where(is_of(self._tables, state)).values(values)
+        released = update(self._relay).where(is_of(self._tables, state)).values(owner=None, lease_until=0)
         async with self._engine.begin() as connection:
-            await connection.execute(released)
+            await connection.execute(released.values(self._said(trouble)))
+
+    def _said(self, trouble: str | None) -> dict[str, object]:
+        renewals: dict[str, object] = {"renewals": self._relay.c.renewals + 1}
+        return renewals if trouble is None else {**renewals, "trouble": trouble or None}
 
     # Sharing
 

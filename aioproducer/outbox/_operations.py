@@ -155,10 +155,10 @@ class Operations:
         for row in await connection.execute(select(relay, leased)):
             runs = [run for batch in decode_claimed(row.claimed) for run in batch.runs]
             claimed = [each for each in ids if any(first <= each <= last for first, last in runs)]
-            if claimed and row.is_leased:
+            if claimed and row.is_leased and not _says_doubt(row.trouble):
                 raise OutboxError(
-                    f"row {claimed[0]} is being sent by the relay {row.owner}: it is sent, or refused, within moments; "
-                    "try again then, or end the relay first"
+                    f"the relay {row.owner} has row {claimed[0]} in its hands, and may send it: end the relay first, "
+                    "or try again while it waits between two attempts"
                 )
             if claimed:
                 raised = update(relay).where(relay.c.id == row.id)
@@ -205,7 +205,7 @@ class Operations:
             raise OutboxError(f"outbox {self._tables.name!r} has {number} shards: say which one, as in --shard 0")
         leased = (relay.c.lease_until > current_ms()).label("is_leased")
         for row in await connection.execute(select(relay.c.trouble, leased).where(is_chosen)):
-            if row.trouble and not is_copy and not any(command in row.trouble for command in _FOR_DOUBT):
+            if row.trouble and not is_copy and not _says_doubt(row.trouble):
                 raise OutboxError(f"no batch is in doubt: the relay sends again once this is over: {row.trouble}")
             if row.is_leased and not row.trouble:
                 raise OutboxError("a relay works, so no batch is in doubt")
@@ -230,6 +230,10 @@ class Operations:
                 identity=identity, topic=state.topic, claimed=claimed, owner=None, lease_until=0, trouble=None
             )
         )
+
+
+def _says_doubt(trouble: str | None) -> bool:
+    return any(command in (trouble or "") for command in _FOR_DOUBT)
 
 
 def _rows_of(state: State) -> int:

@@ -217,7 +217,7 @@ class Outbox:
             RecordTooLargeError: larger than `max_request_size`.
             NotInTransactionError: the session or connection is closed, its transaction has failed, or it commits each
                 statement by itself.
-            OutboxTableError: the table does not exist, or lacks a column.
+            OutboxTableError: the table does not exist, or a column is missing or of another type.
         """
         record = record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
         target = self._inserts.checked(session)

@@ -32,8 +32,6 @@ from aioproducer.outbox._wake import mark, wake_all
 _MISSING: Final = re.compile(
     r"no such table|does not exist|doesn't exist|has no column|no column named|unknown column", re.IGNORECASE
 )
-
-
 _ARGUMENT: Final = re.compile(r"invalid input for query argument \$([1-6])\b")
 """Of asyncpg, where a column has a type that the value has not."""
 

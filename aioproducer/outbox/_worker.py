@@ -181,10 +181,12 @@ class ShardWorker:
             raise
         finally:
             self.is_working = False
-            if trouble is None and self._has_begun:
-                trouble = ""
-            await to_the_end(self._end_work(state, trouble, tasks))
+            await to_the_end(self._end_work(state, trouble or self._nothing_to_say(), tasks))
             sending.close()  # where it was not begun
+
+    def _nothing_to_say(self) -> str | None:
+        """Return what clears the stored trouble; None, which leaves it, as long as that may be a doubt."""
+        return "" if self._has_begun else None
 
     async def _end_work(self, state: State, trouble: str | None, tasks: Iterable[asyncio.Task[None]]) -> None:
         await ended_tasks(tasks)
@@ -252,7 +254,7 @@ class ShardWorker:
         """Renew the lease until the epoch is not the last one."""
         while True:
             await asyncio.sleep(self._choices.lease_s / 3)
-            await self._leases.renew(state, self.why_not_sent() or None)
+            await self._leases.renew(state, self.why_not_sent() or self._nothing_to_say())
 
     def _note_sent(self, rows: int) -> None:
         self._rows_sent += rows

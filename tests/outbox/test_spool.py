@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from math import inf, nan
 from pathlib import Path
 
@@ -146,20 +146,30 @@ async def test_full_spool_refuses_and_keeps_what_it_has(path: Path) -> None:
     assert "are in use" in health.reason
 
 
-async def test_spool_is_ready_again_once_it_has_room(
-    monkeypatch: pytest.MonkeyPatch, path: Path, kafka: FakeCluster
-) -> None:
+async def test_spool_is_ready_again_once_it_has_room(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     """Also where nothing is enqueued any more, because it was not ready."""
     monkeypatch.setattr(_spool, "LOOK_S", 0.05)
-    monkeypatch.setattr(SpoolFile, "check_writable", lambda _: None)
     async with Spool(path, NOWHERE, when_full="refuse", max_bytes=RECORD) as spool:
         await spool.enqueue("orders", bytes(100))
-    async with Spool(path, kafka.bootstrap_servers, when_full="refuse", max_bytes=RECORD) as spool:
-        if spool.statistics().records_waiting:
-            with suppress(SpoolFullError):
-                await spool.enqueue("orders", bytes(100))
+        with pytest.raises(SpoolFullError):
+            await spool.enqueue("orders", bytes(100))
+        await asyncio.sleep(0.2)
+        assert not spool.health().is_ready
+        with closing(sqlite3.connect(path)) as relay:
+            relay.execute("DELETE FROM kafka_outbox")
+            relay.commit()
         await until(lambda: spool.health().is_ready)
-        spool._counts.trouble = "the disk is full"  # noqa: SLF001  # as after a failed attempt
+
+
+async def test_spool_is_ready_again_once_its_disk_has_room(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setattr(_spool, "LOOK_S", 0.05)
+    async with Spool(path, NOWHERE) as spool:
+        with monkeypatch.context() as patched:
+            patched.setattr(SpoolFile, "_free_bytes", lambda _: 0)
+            with pytest.raises(SpoolError, match="the disk is full"):
+                await spool.enqueue("orders", bytes(100))
+            await asyncio.sleep(0.2)
+            assert "the disk is full" in spool.health().reason
         await until(lambda: spool.health().is_ready)
 
 

@@ -94,7 +94,7 @@ class Stage:
             is_undone = random.random() < 0.2
             try:
                 await self._transaction(key, values, pause_s=random.choice([0.001, 0.01, 0.3]), is_undone=is_undone)
-            except Exception as error:  # noqa: BLE001  # the database is away: nobody knows whether it was committed
+            except Exception as error:  # noqa: BLE001  # the database is away: it may be committed
                 print(f"writer {key}: {type(error).__name__}", flush=True)
                 self.unknown |= {*values}
                 await asyncio.sleep(0.5)
