@@ -218,7 +218,7 @@ class Spool:
         if self._is_closed:
             return
         if self._loop is not None:
-            self._check_loop()
+            self._own_loop()
         self._is_closed = True
         task = self._task
         if task is None:
@@ -265,9 +265,10 @@ class Spool:
             SpoolError: the spool is not open, or was started on another event loop, or the file cannot be written: disk
                 full, locked, read-only, deleted.
         """
-        self._check_open()
+        loop = self._checked_loop()
         record = record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
-        await self._store([self._maker.row(record)])
+        row = self._maker.row(record)
+        await self._store([await self._finished(row) if isinstance(row, PendingRow) else row], loop)
 
     async def enqueue_many(self, records: Iterable[ProducerRecord]) -> None:
         """Store records in their order, all or none; as `enqueue` otherwise.
@@ -276,8 +277,11 @@ class Spool:
             TypeError, ValueError: a record; names its position.
             SerializationError, RecordTooLargeError, SpoolFullError, SpoolError: as `enqueue`.
         """
-        self._check_open()
-        await self._store(self._maker.rows(records))
+        loop = self._checked_loop()
+        made = self._maker.rows(records)
+        rows = [await self._finished(row) if isinstance(row, PendingRow) else row for row in made]
+        if rows:
+            await self._store(rows, loop)
 
     async def flush(self) -> None:
         """Wait until every record in the file was sent; limit it with `asyncio.timeout`.
@@ -287,7 +291,7 @@ class Spool:
         """
         pause_s = FLUSH_POLL_S
         while True:
-            self._check_open()
+            self._checked_loop()
             self._note_contents(await self._in_thread(self._file.look))
             if not self._counts.contents.rows:
                 return
@@ -338,35 +342,40 @@ class Spool:
 
     # Its task
 
-    async def _store(self, made: Sequence[Row | PendingRow]) -> None:
-        rows = [await self._maker.finished(row) if isinstance(row, PendingRow) else row for row in made]
-        if not rows:
-            return
+    async def _finished(self, row: PendingRow) -> Row:
+        finished = await self._maker.finished(row)
+        self._checked_loop()  # it may have been closed meanwhile
+        return finished
+
+    async def _store(self, rows: Sequence[Row], loop: asyncio.AbstractEventLoop) -> None:
         size = sum(map(size_of, rows))
         if size > self._bounds.bytes:
             self._counts.refused += len(rows)
             raise self._error_of_room(f"this takes {size:,} bytes, more than max_bytes={self._bounds.bytes:,}")
-        self._check_open()
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        stored: asyncio.Future[None] = loop.create_future()
         self._entries.append(_Entry(Parcel(rows, size), stored))
         self._given.set()
         await stored
 
-    def _check_open(self) -> None:
+    def _checked_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of a spool that is open."""
         if self._task is None or self._is_closed:
             what = "is closed" if self._is_closed else "is not started: use `async with`, or await start()"
             raise self._error_of_call(what)
-        self._check_loop()
+        loop = self._own_loop()
         if reason := self._why_ended():
             raise self._error_of_call(f"cannot store: {reason}")
+        return loop
 
-    def _check_loop(self) -> None:
-        if self._loop is not asyncio.get_running_loop():
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()  # once in a call: it asks the system for the process, before Python 3.12
+        if self._loop is not loop:
             raise self._error_of_call(
                 "was called from another event loop or thread than the one that started it: use "
                 "asyncio.run_coroutine_threadsafe(...) with that loop, or start a spool on each loop; they may use one "
                 "file"
             )
+        return loop
 
     def _why_ended(self) -> str:
         """Return why nothing is stored any more by a spool that was not closed; empty without."""

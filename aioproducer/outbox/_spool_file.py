@@ -182,15 +182,19 @@ class SpoolFile:
             old = "" if self._bounds.drops else self._too_old(connection)
             held = self._contents(connection).bytes
             faults: list[str] = []
+            rows: list[Row] = []
             for parcel in parcels:
                 if self._bounds.drops and held + parcel.size > self._bounds.bytes:
+                    connection.executemany(self._insert, rows)
+                    rows.clear()
                     held -= self._drop(connection, held + parcel.size - self._bounds.bytes)
                 fault = faults[-1] if self._bounds.waits and faults else old
                 fault = fault or self._too_much(held, parcel.size)
                 if not fault:
-                    connection.executemany(self._insert, parcel.rows)
+                    rows.extend(parcel.rows)
                     held += parcel.size
                 faults.append(fault)
+            connection.executemany(self._insert, rows)
             contents = self._contents(connection)
         self._check_file(Outcome.UNKNOWN)  # the relay may send what the file has that is gone
         return faults, contents
