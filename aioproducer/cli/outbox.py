@@ -1,5 +1,6 @@
 """`aioproducer outbox`: the tables of an outbox, its relay, and its parked rows."""
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal, TypeAlias, cast
@@ -28,6 +29,7 @@ from aioproducer.outbox._relay import rows_text
 REPORT_S: Final = 1.0
 LIKE: Final = "postgresql+asyncpg://user:password@host/name"
 INT64: Final = 2**63
+URL_VARIABLE: Final = "AIOPRODUCER_OUTBOX_URL"
 REFUSED_STATES: Final = ("28", "3D", "42")
 """Classes of SQLSTATE that no repetition changes: the user or password, the name of the database, rights."""
 REFUSED_WORDS: Final = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied")
@@ -39,7 +41,7 @@ Url: TypeAlias = Annotated[
         metavar="URL",
         help="Of the database, with an asynchronous driver: postgresql+asyncpg://user@host/name, "
         "sqlite+aiosqlite:///file.db.",
-        envvar="AIOPRODUCER_OUTBOX_URL",
+        envvar=URL_VARIABLE,
         show_default=False,
     ),
 ]
@@ -263,7 +265,7 @@ def retry(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    _check_ids(ids, is_batch=batch or new_identity)
+    url, numbers = _url_and_ids(url, ids, is_batch=batch or new_identity)
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         operations = Operations(made, engine)
@@ -272,7 +274,7 @@ def retry(
             as_another = ", as another outbox" if new_identity else ""
             say([f"{rows_text(rows)} of the last batch {'is' if rows == 1 else 'are'} sent again{as_another}"])
         else:
-            _say_moved(await operations.retry(ids or []), "is sent again")
+            _say_moved(await operations.retry(numbers), "is sent again")
 
     _with_database(url, table, schema, run=run)
 
@@ -290,8 +292,8 @@ def skip(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    _check_ids(ids, is_batch=batch)
-    if not ids and not batch:
+    url, numbers = _url_and_ids(url, ids, is_batch=batch)
+    if not numbers and not batch:
         usage_error("skip: give the URL of the database, and then the ids of rows, or --batch")
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
@@ -300,17 +302,22 @@ def skip(
             rows = await operations.skip_batch(shard)
             say([f"{rows_text(rows)} of the last batch {'was' if rows == 1 else 'were'} deleted"])
         else:
-            _say_moved(await operations.skip(ids or []), "was deleted")
+            _say_moved(await operations.skip(numbers), "was deleted")
 
     _with_database(url, table, schema, run=run)
 
 
-def _check_ids(ids: list[int] | None, *, is_batch: bool) -> None:
-    for number in ids or []:
+def _url_and_ids(url: str, ids: list[int] | None, *, is_batch: bool) -> tuple[str, list[int]]:
+    """Return the URL, and the ids of rows; where the variable has the URL, the first argument may be an id."""
+    numbers = ids or []
+    if url.isdecimal() and (known := os.environ.get(URL_VARIABLE)):
+        url, numbers = known, [int(url), *numbers]
+    for number in numbers:
         if not -INT64 <= number < INT64:
             usage_error(f"ID must be the id of a row, a number of 64 bits, not {number}")
-    if ids and is_batch:
+    if numbers and is_batch:
         usage_error("give ids of rows, or --batch or --new-identity, not both")
+    return url, numbers
 
 
 def _say_moved(rows: int, what: str) -> None:

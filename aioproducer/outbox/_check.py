@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 DIALECTS: Final = ("postgresql", "sqlite", "mysql", "mariadb")
-_AT_ONCE: Final = ("already exists", "concurrently updated", "deadlock detected")
-"""What databases say to the slower ones of those that make a table."""
+_STATES_AT_ONCE: Final = ("42P07", "42710", "XX000", "40P01")
+"""What PostgreSQL says to the slower ones of those that make a table: it or its type exists, its row in the catalogue
+was updated concurrently, a deadlock."""
+_NUMBERS_AT_ONCE: Final = (1050, 1213)
+"""Likewise of MySQL: the table exists, a deadlock."""
+_WORDS_AT_ONCE: Final = "already exists"
+"""Likewise of SQLite, which has one code for all errors of a statement."""
 
 
 def check_dialect(dialect: Dialect) -> None:
@@ -67,7 +72,14 @@ def check_existing(connection: Connection, tables: Iterable[Table]) -> None:
 
 def is_creation_by_others(error: DBAPIError) -> bool:
     """Return whether a table could not be made because another connection makes it at the same time."""
-    return isinstance(error, IntegrityError) or any(words in str(error.orig) for words in _AT_ONCE)
+    if isinstance(error, IntegrityError):  # of PostgreSQL's catalogue
+        return True
+    first = next(iter(getattr(error.orig, "args", ())), None)
+    return (
+        getattr(error.orig, "sqlstate", None) in _STATES_AT_ONCE
+        or first in _NUMBERS_AT_ONCE
+        or _WORDS_AT_ONCE in str(error.orig)
+    )
 
 
 def _check_kind(inspector: Inspector, table: Table) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aioproducer.errors import KafkaError
+
+SKIP_BATCH: Final = "aioproducer outbox skip --batch"
+RETRY_BATCH: Final = "aioproducer outbox retry --batch"
+NEW_IDENTITY: Final = "aioproducer outbox retry --new-identity"
+DECISIONS: Final = (SKIP_BATCH, RETRY_BATCH, NEW_IDENTITY)
+"""Commands for a person; one is in the text of each doubt, and no other text, so a stored one shows what it is."""
 
 
 class OutboxError(KafkaError):

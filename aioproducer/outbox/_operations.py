@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import delete, func, insert, inspect, select, update
 
-from aioproducer.outbox._errors import OutboxError
+from aioproducer.outbox._errors import DECISIONS, OutboxError
 from aioproducer.outbox._leases import state_of
-from aioproducer.outbox._protocol import State, decode_claimed, encode_claimed, runs_of
+from aioproducer.outbox._protocol import Run, State, decode_claimed, encode_claimed, runs_of
 from aioproducer.outbox._shards import add_hash, shard_of
 from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ids_within, ms_of, transacting
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+    from sqlalchemy.sql.elements import ColumnElement
 
     from aioproducer.outbox._outbox import Outbox
 
 SHOWN_KEY_BYTES = 40
-_FOR_DOUBT = ("outbox skip --batch", "outbox retry --batch", "outbox retry --new-identity")
-"""Commands of which one is in what a relay says where a person must decide."""
 
 
 class ShardStatus(NamedTuple):
@@ -171,20 +170,26 @@ class Operations:
         """
         async with self._engine.begin() as connection:
             states = await self._stopped(connection, shard, is_copy=new_identity)
+            number = 0
             for state in states:
+                for within in self._within(_runs_of(state)):
+                    count = select(func.count()).select_from(self._tables.rows).where(within)
+                    number += (await connection.execute(count)).scalar_one()
                 await self._write(connection, replace(state, topic=None), new_identity=new_identity)
-        return sum(map(_rows_of, states))
+        return number
 
     async def skip_batch(self, shard: int | None = None) -> int:
         """Delete the rows of the claimed batches of a shard, which Kafka has; returns their number."""
-        rows = self._tables.rows
         async with self._engine.begin() as connection:
             (state,) = await self._stopped(connection, shard)
-            runs = [run for batch in state.claimed for run in batch.runs]
-            for within in ids_within(rows.c.id, runs, self._engine.dialect.name):
-                await connection.execute(delete(rows).where(within))
+            number = 0
+            for within in self._within(_runs_of(state)):
+                number += (await connection.execute(delete(self._tables.rows).where(within))).rowcount
             await self._write(connection, replace(state, topic=None, claimed=()), new_identity=False)
-        return _rows_of(state)
+        return number
+
+    def _within(self, runs: Sequence[Run]) -> Iterable[ColumnElement[bool]]:
+        return ids_within(self._tables.rows.c.id, runs, self._engine.dialect.name)
 
     async def _stopped(self, connection: AsyncConnection, shard: int | None, *, is_copy: bool = False) -> list[State]:
         """Raise the epoch of a shard, so that what a relay has in its hands is void, and return its state.
@@ -233,11 +238,11 @@ class Operations:
 
 
 def _says_doubt(trouble: str | None) -> bool:
-    return any(command in (trouble or "") for command in _FOR_DOUBT)
+    return any(decision in (trouble or "") for decision in DECISIONS)
 
 
-def _rows_of(state: State) -> int:
-    return sum(last - first + 1 for batch in state.claimed for first, last in batch.runs)
+def _runs_of(state: State) -> list[Run]:
+    return [run for batch in state.claimed for run in batch.runs]
 
 
 def _text(key: bytes | None) -> str:

@@ -28,7 +28,14 @@ from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from aioproducer.errors import KafkaError
-from aioproducer.outbox._errors import ForeignPositionError, InDoubtError, RefusedRowError
+from aioproducer.outbox._errors import (
+    NEW_IDENTITY,
+    RETRY_BATCH,
+    SKIP_BATCH,
+    ForeignPositionError,
+    InDoubtError,
+    RefusedRowError,
+)
 
 Run = tuple[int, int]
 """First and last of ids without a gap."""
@@ -192,17 +199,17 @@ def _in_doubt(state: State) -> InDoubtError:
     return InDoubtError(
         f"the offset of the outbox's group in topic {state.topic!r} is gone (deleted with the topic, expired after "
         "offsets.retention.minutes, or this is another cluster), so Kafka does not say whether batch "
-        f"{numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run `aioproducer outbox "
-        f"skip --batch{option} URL` if they are there, or `aioproducer outbox retry --batch{option} URL` to send them "
-        "again; where only some are there, run `aioproducer outbox skip URL ID...` for those first"
+        f"{numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run `{SKIP_BATCH}"
+        f"{option} URL` if they are there, or `{RETRY_BATCH}{option} URL` to send them again; "
+        "where only some are there, run `aioproducer outbox skip URL ID...` for those first"
     )
 
 
 def _foreign(state: State, what: str) -> ForeignPositionError:
     return ForeignPositionError(
         f"{what}: the database is a copy, or was restored from a backup, and another one has used the same identity "
-        f"{state.identity!r} on this cluster. To send from this database from now on, run `aioproducer outbox retry "
-        "--new-identity URL`; the rows that it holds are then sent, also those that the other one has sent"
+        f"{state.identity!r} on this cluster. To send from this database from now on, run "
+        f"`{NEW_IDENTITY} URL`; the rows that it holds are then sent, also those that the other one has sent"
     )
 
 

@@ -123,7 +123,7 @@ class Inserts:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._insert = insert(tables.rows)
+        self._insert = insert(tables.rows).inline()  # no RETURNING of the id: a user that may only insert suffices
         self._seen: WeakSet[Dialect] = WeakSet()  # of engines, also with options, whose table is as it must be
 
     def checked(self, target: object) -> AsyncTarget | SyncTarget:

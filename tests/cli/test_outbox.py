@@ -67,6 +67,17 @@ async def test_outbox_is_created_relayed_and_looked_after(url: str, tmp_path: Pa
     assert (retried.code, retried.errors) == (1, ["there is no such row"])
 
 
+async def test_variable_holds_the_url_also_with_ids(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await run("outbox", "create", url)
+    await write(url, "orders", "orders", "orders")
+    monkeypatch.setenv("AIOPRODUCER_OUTBOX_URL", url)
+
+    assert (await run("outbox", "skip", "1")).output == "1 row was deleted\n"
+    assert (await run("outbox", "skip", "2", "3")).output == "2 rows were deleted\n"
+    assert (await run("outbox", "retry", "4")).errors == ["there is no such row"]
+    assert "rows waiting    0" in (await run("outbox", "status")).output
+
+
 async def test_relay_divides_and_keeps_rows(url: str) -> None:
     await run("outbox", "create", url)
     before = await run("outbox", "status", url)

@@ -54,6 +54,16 @@ async def test_batch_in_doubt_is_deleted_when_told_so(engine: AsyncEngine, outbo
         await until(lambda: sent(kafka) == [b"a", b"c"])
 
 
+@pytest.mark.parametrize("decide", [Operations.skip_batch, partial(Operations.retry_batch, new_identity=False)])
+async def test_rows_that_were_skipped_are_not_counted_with_their_batch(  # noqa: PLR0917  # fixtures
+    decide: Callable[[Operations], Awaitable[int]], engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    await leave_a_batch_in_doubt(engine, outbox, kafka)
+
+    assert await Operations(outbox, engine).skip([2]) == 1
+    assert await decide(Operations(outbox, engine)) == 0
+
+
 async def test_copy_of_a_database_sends_as_another_outbox(
     engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
 ) -> None:

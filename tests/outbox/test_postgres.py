@@ -8,7 +8,7 @@ from functools import partial
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -321,6 +321,24 @@ async def test_session_within_an_asynchronous_one_is_refused(engine: AsyncEngine
         with pytest.raises(TypeError, match="session must be the AsyncSession or AsyncConnection itself"):
             outbox.enqueue(session.sync_session, "orders", b"v")
         await session.run_sync(lambda within: outbox.enqueue(within, "orders", b"v"))
+
+
+async def test_user_who_may_only_insert_enqueues(engine: AsyncEngine, server: Postgres, outbox: Outbox) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("DROP ROLE IF EXISTS writer"))
+        await connection.execute(text("CREATE ROLE writer LOGIN"))
+        await connection.execute(text("GRANT INSERT ON kafka_outbox TO writer"))
+    writing = create_async_engine(make_url(server.url(engine.dialect.driver)).set(username="writer"))
+    async with AsyncSession(writing) as session, session.begin():
+        await outbox.enqueue(session, "orders", b"1")
+        await outbox.enqueue_many(session, [ProducerRecord("orders", b"2"), ProducerRecord("orders", b"3")])
+    async with writing.begin() as connection:
+        await outbox.enqueue(connection, "orders", b"4")
+    await writing.dispose()
+
+    async with engine.begin() as connection:
+        assert len((await connection.execute(text("SELECT id FROM kafka_outbox"))).all()) == 4
+        await connection.execute(text("DROP OWNED BY writer"))
 
 
 async def test_tables_are_created_by_many_at_once(engine: AsyncEngine, outbox: Outbox) -> None:

@@ -241,6 +241,7 @@ async def test_batch_in_doubt_needs_the_number_of_its_shard(
 ) -> None:
     await leases.create(2)
     operations = Operations(outbox, engine)
+    await write(engine, outbox, *[ProducerRecord("orders", b"")] * 6)
     async with engine.begin() as connection:
         doubt = "claimed = '[[2,5,6]]', trouble = 'run `aioproducer outbox skip --batch`'"
         await connection.execute(text(f"UPDATE kafka_outbox_relay SET {doubt} WHERE id = 1"))
