@@ -316,8 +316,9 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         forgotten, self._forgotten = self._forgotten, []
         self.cluster = cluster
         self._client.update_nodes(cluster)
+        names = list(dict.fromkeys([*changed, *forgotten]))  # while no broker answers, a topic may be forgotten twice
         for listener in self._listeners:
-            listener(cluster, [*changed, *forgotten])
+            listener(cluster, names)
 
     def _refused(self, code: int) -> BrokerError:
         if code == ErrorCode.REBOOTSTRAP_REQUIRED:

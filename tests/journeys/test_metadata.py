@@ -303,6 +303,23 @@ async def test_key_of_a_forgotten_topic_goes_to_its_current_partition() -> None:
 
 
 @in_virtual_time
+async def test_topic_forgotten_twice_while_no_broker_answers_is_found_again() -> None:
+    """It was asked for in a long outage; what blocks the topic must be lifted as often as it was laid on."""
+    async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
+        await producer.send("idle", b"1", partition=0)
+        await cluster.kill(1)
+        await asyncio.sleep(60)
+        with pytest.raises(MetadataTimeoutError):
+            await producer.partitions_for("idle")
+        await asyncio.sleep(60)
+        await cluster.restart(1)
+        await asyncio.sleep(60)
+
+        assert (await producer.send("idle", b"3", partition=0)).offset == 1
+        assert (await producer.send("idle", b"4", partition=0)).offset == 2
+
+
+@in_virtual_time
 async def test_record_refused_after_a_long_pause_delays_no_later_one() -> None:
     """The record was to be placed by old metadata, and its partition does not exist any more."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
