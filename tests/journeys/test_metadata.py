@@ -303,7 +303,7 @@ async def test_key_of_a_forgotten_topic_goes_to_its_current_partition() -> None:
 
 
 @in_virtual_time
-async def test_topic_forgotten_twice_while_no_broker_answers_is_found_again() -> None:
+async def test_topic_forgotten_twice_in_an_outage_is_found_again() -> None:
     """It was asked for in a long outage; what blocks the topic must be lifted as often as it was laid on."""
     async with FakeCluster(1, topics={"idle": 2}) as cluster, forgetful(cluster) as producer:
         await producer.send("idle", b"1", partition=0)
