@@ -118,7 +118,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     async def close(self) -> None:
         """Close all connections, and wait until they are closed; requests in flight are lost. May be called again."""
-        self._end_security()
+        self._end_authentication()
         await self._pool.close(BrokerConnectionError("the producer was closed"))
         security = self._context.security
         if security is not None and security.sasl is not None:
@@ -126,7 +126,7 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
 
     def abandon(self) -> None:
         """Close all connections without waiting, also if the loop is closed, and make no further one."""
-        self._end_security()
+        self._end_authentication()
         self._pool.abandon()
 
     # Nodes
@@ -249,12 +249,10 @@ class NetworkClient:  # noqa: PLR0904  # what is asked of a node, of any node, a
         """Ask the nodes that metadata names again; the new leaders in a Produce response do not count as metadata."""
         self._pool.use_known()
 
-    def _end_security(self) -> None:
+    def _end_authentication(self) -> None:
         security = self._context.security
         if security is not None and security.sasl is not None:
             security.sasl.close()
-        if security is not None and security.tls is not None:
-            security.tls.close()
 
 
 class RawResponse(NamedTuple):

@@ -10,9 +10,6 @@ What waits for that stays in the memory of its owner. Positions are in plaintext
 `get_write_buffer_size` is what waits here, plus all plaintext of TLS records that have not left the transport below as
 a whole. The other end can read no byte of a record before it has the record, so no request that it answers looks
 unsent.
-
-Where much waits, and there is a second processor, a thread encrypts it: up to 1 MiB at a time, as OpenSSL works without
-the GIL. Meanwhile nothing else touches OpenSSL's connection: what the transport below reports is held back, in order.
 """
 
 from __future__ import annotations
@@ -21,9 +18,8 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
@@ -34,15 +30,12 @@ from aioproducer.errors import KafkaError, TlsError
 
 if TYPE_CHECKING:
     from aioproducer._protocol.produce import Buffer
-    from aioproducer._threads.own_threads import OwnThreads
 
 READ_BYTES: Final = 16 * 1024  # the most plaintext of a record, and so of an `SSL_read`
 SEAL_BYTES: Final = 7 * READ_BYTES
 """Plaintext that is encrypted in one call: as many full records as fit into one piece of ciphertext."""
-MOST_SEAL_BYTES: Final = 1024 * 1024
-"""The same in a thread, and while another thread wants the GIL."""
-THREAD_BYTES: Final = 256 * 1024
-"""So much plaintext that waits is worth a thread."""
+SEAL_BYTES_UNDER_CONTENTION: Final = 1024 * 1024
+"""The same while another thread wants the GIL."""
 LATE_S: Final = 0.003  # an encryption that takes so long has waited for the GIL; Python's switch interval is 5 ms
 PIECE_BYTES: Final = 120 * 1024
 """Ciphertext handed over at a time: malloc maps each larger block separately, at a page fault per 4 KiB."""
@@ -85,21 +78,8 @@ Connect: TypeAlias = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object
 class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
     """The transport above TLS; see the module."""
 
-    def __init__(
-        self,
-        raw: asyncio.Transport,
-        tls: ssl.SSLObject,
-        outgoing: ssl.MemoryBIO,
-        *,
-        threads: OwnThreads | None,
-        on_sealed: Callable[[], None],
-    ) -> None:
+    def __init__(self, raw: asyncio.Transport, tls: ssl.SSLObject, outgoing: ssl.MemoryBIO) -> None:
         super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._threads = threads
-        self._on_sealed = on_sealed
-        self.is_sealing = False
-        """Whether a thread has OpenSSL's connection."""
         self._raw = raw
         self._tls = tls
         self._outgoing = outgoing
@@ -196,17 +176,17 @@ class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
         if self.is_ended:
             return
         self._seal()
-        self._resume()
+        if self._is_paused and self.get_write_buffer_size() <= self._low:
+            self._is_paused = False
+            self._inner.resume_writing()
 
     def flush(self, plain_bytes: int = 0) -> None:
         """Hand what OpenSSL has produced to the transport below."""
         if not self._outgoing.pending:
             return
-        self._hand_over(_pieces(self._outgoing), plain_bytes)
-
-    def _hand_over(self, sealed: Sequence[bytes], plain_bytes: int) -> None:
-        if self._raw.is_closing():  # its end is held back
-            return
+        sealed = [self._outgoing.read(PIECE_BYTES)]
+        while self._outgoing.pending:
+            sealed.append(self._outgoing.read(PIECE_BYTES))
         self._sealed.add(sealed, plain_bytes)
         for piece in sealed:
             self._raw.write(piece)
@@ -218,9 +198,7 @@ class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
 
     def _seal(self) -> None:
         """Encrypt what waits, while the transport below has room."""
-        while self._waiting and not self._is_raw_full and not self.is_sealing:
-            if self._waiting_bytes >= THREAD_BYTES and self._seal_in_thread():
-                return
+        while self._waiting and not self._is_raw_full:
             chunk = self._next_chunk()
             began = perf_counter()
             try:
@@ -229,55 +207,13 @@ class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
                 self._fail(error)
                 return
             late = perf_counter() - began > LATE_S
-            self._seal_bytes = MOST_SEAL_BYTES if late else SEAL_BYTES
+            self._seal_bytes = SEAL_BYTES_UNDER_CONTENTION if late else SEAL_BYTES
             size = len(chunk)
             self._waiting_bytes -= size
             self._count(size)
             self.flush(size)
-        if self._is_closing and not self._waiting and not self.is_sealing and not self.is_ended:
+        if self._is_closing and not self._waiting and not self.is_ended:
             self._end()
-
-    def _seal_in_thread(self) -> bool:
-        """Have a thread encrypt what waits; returns whether one does."""
-        if self._threads is None:
-            return False
-        pieces, size = [], 0
-        while self._waiting and size < MOST_SEAL_BYTES:
-            piece, room = self._waiting.popleft(), MOST_SEAL_BYTES - size
-            if len(piece) > room:
-                view = memoryview(piece)
-                self._waiting.appendleft(view[room:])
-                piece = view[:room]
-            pieces.append(piece)
-            size += len(piece)
-        job = self._threads.run(self._loop, partial(_encrypted, self._tls, self._outgoing, pieces))
-        if job is None:
-            self._threads = None
-            self._waiting.extendleft(reversed(pieces))
-            return False
-        self.is_sealing = True
-        job.add_done_callback(partial(self._sealed_in_thread, pieces, size))
-        return True
-
-    def _sealed_in_thread(self, pieces: list[Buffer], size: int, job: asyncio.Future[list[bytes]]) -> None:
-        pieces.clear()  # here, since their memory goes back to its pool with the last reference
-        self.is_sealing = False
-        error = job.exception()
-        if error is None and not self.is_ended:
-            self._waiting_bytes -= size
-            self._count(size)
-            self._hand_over(job.result(), size)
-        if error is not None:
-            self._fail(error if isinstance(error, ssl.SSLError) else ssl.SSLError(str(error)))
-        self._on_sealed()
-        if not self.is_ended:
-            self._seal()
-            self._resume()
-
-    def _resume(self) -> None:
-        if self._is_paused and self.get_write_buffer_size() <= self._low:
-            self._is_paused = False
-            self._inner.resume_writing()
 
     def _next_chunk(self) -> Buffer:
         first, most = self._waiting.popleft(), self._seal_bytes
@@ -316,26 +252,12 @@ class TlsTransport(asyncio.Transport):  # noqa: PLR0904  # asyncio's interface
         self.abort()
 
 
-def _encrypted(tls: ssl.SSLObject, outgoing: ssl.MemoryBIO, pieces: list[Buffer]) -> list[bytes]:
-    """Encrypt, in a thread."""
-    tls.write(b"".join(pieces))
-    return _pieces(outgoing)
-
-
-def _pieces(outgoing: ssl.MemoryBIO) -> list[bytes]:
-    pieces = [outgoing.read(PIECE_BYTES)]
-    while outgoing.pending:
-        pieces.append(outgoing.read(PIECE_BYTES))
-    return pieces
-
-
 class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
     """The protocol below TLS: does the handshake, then calls the protocol above; made by `TlsReloader.wrap`.
 
     Args:
         attempt: what the texts of errors need to know, and the name that is checked.
         make: creates the protocol above, when the handshake is done.
-        threads: where much is encrypted at once; None without another processor.
     """
 
     _raw: asyncio.Transport
@@ -343,14 +265,7 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
     _tls: ssl.SSLObject
     _transport: TlsTransport
 
-    def __init__(
-        self,
-        context: ssl.SSLContext,
-        attempt: TlsAttempt,
-        make: Callable[[], InnerT],
-        *,
-        threads: OwnThreads | None = None,
-    ) -> None:
+    def __init__(self, context: ssl.SSLContext, attempt: TlsAttempt, make: Callable[[], InnerT]) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[InnerT] = loop.create_future()
         """The protocol above, after the handshake; a `TlsError` if it fails."""
@@ -358,8 +273,6 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         self.attempt = attempt
         self._context = context
         self._make = make
-        self._threads = threads
-        self._held: list[Callable[[], object]] = []  # calls of the transport below
         self._inner: InnerT | None = None
         self._failure: KafkaError | None = None
         self._has_read = False
@@ -396,11 +309,11 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
             self._failure = TlsError(f"TLS cannot check the host name {self.attempt.host!r}: {error}")
             self._raw.abort()
             return
-        self._transport = TlsTransport(self._raw, self._tls, outgoing, threads=self._threads, on_sealed=self._take_held)
+        self._transport = TlsTransport(self._raw, self._tls, outgoing)
         self._shake_hands()
 
     def data_received(self, data: bytes) -> None:
-        if self._failure is not None or self._transport.is_ended or self._holds(partial(self.data_received, data)):
+        if self._failure is not None or self._transport.is_ended:
             return
         self._incoming.write(data)
         if self._inner is None:
@@ -409,7 +322,7 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
             self._read(self._inner)
 
     def eof_received(self) -> bool:
-        if self._failure is None and not self._transport.is_ended and not self._holds(self.eof_received):
+        if self._failure is None and not self._transport.is_ended:
             if self._inner is None:
                 self._incoming.write_eof()
                 self._shake_hands()
@@ -426,8 +339,6 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
         self._transport.raw_has_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._failure is None and self._holds(partial(self.connection_lost, exc)):
-            return
         phase = Phase.HANDSHAKE if self._inner is None else Phase.OPEN if self._has_read else Phase.FIRST_READ
         failure = self._failure
         if failure is None:
@@ -442,17 +353,6 @@ class TlsProtocol(asyncio.Protocol, Generic[InnerT]):
             self.done.set_exception(failure or closed_error(phase, self.attempt))
             self.done.exception()  # marks it as retrieved: a cancelled attempt does not retrieve it
         self.closed.set_result(None)
-
-    def _holds(self, call: Callable[[], object]) -> bool:
-        """Keep a call back, where a thread has OpenSSL's connection."""
-        if self._transport.is_sealing:
-            self._held.append(call)
-        return self._transport.is_sealing
-
-    def _take_held(self) -> None:
-        held, self._held = self._held, []
-        for call in held:
-            call()
 
     def _shake_hands(self) -> None:
         try:

@@ -15,7 +15,6 @@ from aioproducer._network.addresses import text_of
 from aioproducer._network.tls import InnerProtocol, TlsProtocol
 from aioproducer._network.tls_errors import TlsAttempt
 from aioproducer._threads.calls import run_in_thread
-from aioproducer._threads.own_threads import OwnThreads
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 from aioproducer.security._stores import KeyStore, TrustStore
@@ -80,7 +79,6 @@ class TlsReloader:
         self._warned_reason = ""
         self._lock = asyncio.Lock()
         self._has_warned = False  # about a context of the user's
-        self._threads = OwnThreads(1, "aioproducer-tls") if has_processors() else None
 
     async def prepare(self) -> None:
         """Load the stores, or load them again if a file has changed; files that cannot be used change nothing.
@@ -117,12 +115,7 @@ class TlsReloader:
         found = self._context if self._source is None else self._from_user(self._source)
         assert found is not None  # `prepare` came before
         attempt = TlsAttempt(name_to_check(host), found.has_certificate, found.has_truststore, unnamed=found.unnamed)
-        return partial(TlsProtocol, found.context, attempt, make, threads=self._threads)
-
-    def close(self) -> None:
-        """Start no thread any more."""
-        if self._threads is not None:
-            self._threads.close()
+        return partial(TlsProtocol, found.context, attempt, make)
 
     def context(self) -> ssl.SSLContext:
         """Return the context of the next connection, for those that other libraries make."""
@@ -200,13 +193,6 @@ class TlsReloader:
 def name_to_check(host: str) -> str:
     """Return the name for SNI and the check of the certificate: without the dot of a full name, or a scope."""
     return host.partition("%")[0].removesuffix(".")
-
-
-def has_processors() -> bool:
-    """Whether this process may use more than one."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) > 1
-    return (os.cpu_count() or 1) > 1
 
 
 def _stamp_of(path: str) -> tuple[int, int, int, int] | None:

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer._protocol.compression import compress
-from aioproducer._threads.own_threads import OwnThreads
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
+    from concurrent.futures import ThreadPoolExecutor
 
     from aioproducer._accumulator.partition import Batch, BatchOptions
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
@@ -49,7 +49,7 @@ class BatchCompressor:
         self._log = log
         self._waiting: deque[Batch] = deque()
         self._running: set[asyncio.Future[bytes]] = set()
-        self._threads = OwnThreads(AT_ONCE, "aioproducer-compressor")
+        self._threads: ThreadPoolExecutor | None = None
 
     def seal(self, batches: Iterable[Batch]) -> None:
         """Compress batches, and give each back to the accumulator, now or later."""
@@ -71,19 +71,28 @@ class BatchCompressor:
             job.add_done_callback(partial(self._done, batch))
 
     def _compress_in_thread(self, batch: Batch) -> asyncio.Future[bytes] | None:
-        """Return None if no thread starts."""
+        """Return None if no thread starts: the interpreter exits, or the system is out of threads."""
         records = batch.records()
-        job = self._threads.run(self._loop, partial(_compress, batch.options, records))
-        if job is None:
+        try:
+            return self._loop.run_in_executor(self._own_threads(), _compress, batch.options, records)
+        except RuntimeError:
             records.release()
-        return job
+            return None
+
+    def _own_threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            from aioproducer._threads.real_threads import thread_pool  # noqa: PLC0415  # only for large batches
+
+            self._threads = thread_pool(AT_ONCE, "aioproducer-compressor")
+        return self._threads
 
     def close(self) -> None:
         """Give waiting batches back uncompressed, and let each thread end with its batch."""
         waiting, self._waiting = self._waiting, deque()
         for batch in waiting:
             self._finish(batch, None)
-        self._threads.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
 
     def _done(self, batch: Batch, job: asyncio.Future[bytes]) -> None:
         self._running.discard(job)

@@ -46,6 +46,7 @@ TURNS: Final = 20
 FEW: Final = 10_000
 PLAIN, SCHEDULED, INSERT, COMMIT = "plain relay", "scheduled relay", "bare INSERT", "INSERT + commit"
 COMMIT_IN_TASKS: Final = "INSERT + commit by aiosqlite"
+COMMIT_IN_SESSIONS: Final = "INSERT + commit by SQLAlchemy"
 COMMIT_TOGETHER: Final = f"{TASKS} INSERTs + commit"
 """What SQLite does for as many calls without a program around it: a spool cannot be faster."""
 RELAYS: Final = {OURS: ("ours", "kafka_outbox"), PLAIN: ("plain", "plain_outbox")}
@@ -73,6 +74,7 @@ COMPARED: Final = (
     ("enqueue / bare INSERT", CALL, (OURS, ENQUEUE), (INSERT, ENQUEUE)),
     ("spool: rate / INSERT + commit", "records_per_s", (OURS, SPOOL), (COMMIT, SPOOL)),
     ("spool: rate / INSERT + commit by aiosqlite", "records_per_s", (OURS, SPOOL), (COMMIT_IN_TASKS, SPOOL)),
+    ("spool: rate / INSERT + commit by SQLAlchemy", "records_per_s", (OURS, SPOOL), (COMMIT_IN_SESSIONS, SPOOL)),
     ("spool: rate / as many INSERTs in one commit", "records_per_s", (OURS, SPOOL), (COMMIT_TOGETHER, SPOOL)),
     ("claim: many rows wait / few", CLAIM, (OURS, MANY_WAIT), (OURS, FEW_WAIT)),
 )
@@ -320,7 +322,14 @@ async def spool(records: int) -> Measured:
         alone = await asyncio.to_thread(_commits_per_s, Path(folder) / "bare.db", records // TASKS, 1)
         together = await asyncio.to_thread(_commits_per_s, Path(folder) / "together.db", records // TASKS, TASKS)
         in_tasks = await _commits_per_s_in_tasks(Path(folder) / "tasks.db", records // TASKS)
-    rates = {OURS: rate, COMMIT: alone, COMMIT_IN_TASKS: in_tasks, COMMIT_TOGETHER: together}
+        in_sessions = await _commits_per_s_in_sessions(Path(folder) / "sessions.db", records // TASKS)
+    rates = {
+        OURS: rate,
+        COMMIT: alone,
+        COMMIT_IN_TASKS: in_tasks,
+        COMMIT_IN_SESSIONS: in_sessions,
+        COMMIT_TOGETHER: together,
+    }
     return [(client, SPOOL, {"records_per_s": found}) for client, found in rates.items()]
 
 
@@ -352,3 +361,22 @@ async def _commits_per_s_in_tasks(file: Path, rows: int) -> float:
         began = time.perf_counter()
         await asyncio.gather(*(store() for _ in range(TASKS)))
         return max(rows // TASKS, 1) * TASKS / (time.perf_counter() - began)
+
+
+async def _commits_per_s_in_sessions(file: Path, rows: int) -> float:
+    """Measure the same by SQLAlchemy's own pool of connections, each of which locks the file in its turn."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{file}", connect_args={"timeout": 60})
+    async with engine.begin() as connection:
+        for statement in BARE_TABLE:
+            await connection.exec_driver_sql(statement)
+
+    async def store() -> None:
+        for _ in range(max(rows // TASKS, 1)):
+            async with engine.begin() as connection:
+                await connection.exec_driver_sql(BARE_INSERT, (TOPIC, VALUE))
+
+    began = time.perf_counter()
+    await asyncio.gather(*(store() for _ in range(TASKS)))
+    taken_s = time.perf_counter() - began
+    await engine.dispose()
+    return max(rows // TASKS, 1) * TASKS / taken_s

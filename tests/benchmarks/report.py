@@ -19,7 +19,6 @@ FIGURES = {
     # name in an Outcome -> heading, digits after the point
     "records_per_s": ("records/s", 0),
     "cpu_us_per_record": ("CPU us/record", 2),
-    "own_thread_us_per_record": ("of its own thread", 2),
     "sent_bytes_per_record": ("bytes sent/record", 0),
     "p50_us": ("p50 us", 0),
     "p99_us": ("p99 us", 0),

@@ -19,7 +19,6 @@ from tests.benchmarks.worker import WorkerError, failure_text, python_process
 RAW_SOCKET, JAVA, CONFLUENT, AIOKAFKA = "raw socket", "Java producer", "confluent-kafka", "aiokafka"
 CONFLUENT_IN_ASYNCIO = "confluent-kafka in asyncio"
 CPU = "cpu_us_per_record"
-OWN = "own_thread_us_per_record"
 
 ENQUEUE = {
     # client -> work, records of a full run, of a quick run
@@ -558,9 +557,6 @@ def _tls_comparisons(rows: Sequence[Row]) -> list[Comparison]:
             cpu_tls, cpu_plain = median_of(rows, OURS, over_tls, CPU), median_of(rows, OURS, plain, CPU)
             extra = None if cpu_tls is None or cpu_plain is None else cpu_tls - cpu_plain
             found.append(Comparison(f"{size} B, {loop}: extra CPU / {OPENSSL}", ratio(extra, alone)))
-            own_tls, own_plain = median_of(rows, OURS, over_tls, OWN), median_of(rows, OURS, plain, OWN)
-            own = None if own_tls is None or own_plain is None else own_tls - own_plain
-            found.append(Comparison(f"{size} B, {loop}: extra CPU of the loop's thread / {OPENSSL}", ratio(own, alone)))
         peer, ours = f"{size} B, TLS", f"{size} B, uvloop, TLS"
         of_rates = ratio(median_of(rows, OURS, ours), median_of(rows, CONFLUENT, peer))
         of_cpu = ratio(median_of(rows, OURS, ours, CPU), median_of(rows, CONFLUENT, peer, CPU))

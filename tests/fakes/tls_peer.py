@@ -9,20 +9,16 @@ import ssl
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from aioproducer._network.tls import TlsProtocol
 from aioproducer._network.tls_errors import TlsAttempt
-from aioproducer._threads.own_threads import OwnThreads
 from aioproducer.errors import TlsError
 from aioproducer.testing.certificates import Certificate, CertificateAuthority
-
-ResultT = TypeVar("ResultT")
 
 AUTHORITY = CertificateAuthority("test CA", rsa=True)  # RSA, for ciphers of TLS 1.2
 HOST = "broker-1.example"
@@ -151,34 +147,6 @@ class SlowTransport(asyncio.Transport):
         self.held.clear()
 
 
-class ThreadsInTest(OwnThreads):
-    """A thread whose jobs are done when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__(1, "test")
-        self._jobs: list[Callable[[], None]] = []
-
-    def run(self, loop: asyncio.AbstractEventLoop, job: Callable[[], ResultT]) -> asyncio.Future[ResultT] | None:
-        done: asyncio.Future[ResultT] = loop.create_future()
-
-        def do() -> None:
-            try:
-                done.set_result(job())
-            except ssl.SSLError as error:
-                done.set_exception(error)
-
-        self._jobs.append(do)
-        return done
-
-    async def finish(self) -> bool:
-        """Do what was given, with what that leads to; returns whether anything was."""
-        jobs, self._jobs = self._jobs, []
-        for job in jobs:
-            job()
-        await asyncio.sleep(0)
-        return bool(jobs)
-
-
 class Inner:
     """The protocol above TLS, which notes what it is told."""
 
@@ -217,18 +185,11 @@ class Inner:
 class Scene:
     """A client's TLS protocol on a slow transport, and the server that it talks to."""
 
-    def __init__(
-        self,
-        peer: TlsPeer | None = None,
-        *,
-        context: ssl.SSLContext | None = None,
-        host: str = HOST,
-        threads: OwnThreads | None = None,
-    ) -> None:
+    def __init__(self, peer: TlsPeer | None = None, *, context: ssl.SSLContext | None = None, host: str = HOST) -> None:
         attempt = TlsAttempt(host, has_certificate=False, has_truststore=True)
         self.raw = SlowTransport()
         self.peer = peer or TlsPeer()
-        self.protocol = TlsProtocol(context or client_context(), attempt, Inner, threads=threads)
+        self.protocol = TlsProtocol(context or client_context(), attempt, Inner)
         self.raw.protocol = self.protocol
         self.protocol.connection_made(self.raw)
 

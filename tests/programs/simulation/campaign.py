@@ -27,7 +27,6 @@ from tests.programs.simulation.plan import Plan, draw_plan
 from tests.programs.simulation.run import Run, RunResult
 from tests.programs.simulation.scheduled_loop import PrioritySchedule, ScheduledLoop
 from tests.programs.simulation.simulated_loop import SimulatedLoop, threads_on
-from tests.programs.simulation.simulated_tls import sealing_of
 from tests.programs.simulation.transactional_run import TransactionalRun
 
 MOST_TURNS = 200_000
@@ -50,7 +49,7 @@ def run_on(
         history.secrecy = Secrecy(history.violated)
     loop.most_turns = MOST_TURNS
     asyncio.set_event_loop(loop)
-    with recorded_in(history), threads_on(loop), sealing_of(plan):
+    with recorded_in(history), threads_on(loop):
         run = (make_run or (TransactionalRun if plan.family.is_transactional else Run))(plan, loop, history)
         try:
             loop.run_until_complete(run.execute())

@@ -87,11 +87,6 @@ class Plan:
         return bool(self.tls) and Random(f"client-certificate-{self.seed}").random() < 0.4
 
     @property
-    def seals_in_threads(self) -> bool:
-        """Whether a thread encrypts each request, or none."""
-        return bool(self.tls) and Random(f"sealing-{self.seed}").random() < 0.5
-
-    @property
     def is_honest(self) -> bool:
         """Whether what brokers say can be relied on."""
         return "lies" not in self.enabled

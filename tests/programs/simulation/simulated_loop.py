@@ -188,7 +188,6 @@ class LeanLoop(asyncio.BaseEventLoop):
 
 
 LONGEST_JOB_S = 0.05  # longest time of a job that `run_in_executor` gives to a thread
-LONGEST_SEAL_S = 0.0002  # likewise of an encryption: checkers take a request for sent when it is encrypted
 
 
 class SimulatedLoop(LeanLoop):
@@ -232,10 +231,9 @@ class SimulatedLoop(LeanLoop):
         self, executor: Executor | None, func: Callable[[*ArgumentsT], ResultT], *args: *ArgumentsT
     ) -> asyncio.Future[ResultT]:
         """Run a job that would go to a thread as an event of its own, some time later."""
-        seals = getattr(executor, "_thread_name_prefix", "") == "aioproducer-tls"
-        longest_s = LONGEST_SEAL_S if seals else LONGEST_JOB_S
+        del executor
         done: asyncio.Future[ResultT] = self.create_future()
-        self.call_later(self._random.uniform(0, longest_s), finish, done, partial(func, *args))
+        self.call_later(self._random.uniform(0, LONGEST_JOB_S), finish, done, partial(func, *args))
         return done
 
 

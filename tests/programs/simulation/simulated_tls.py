@@ -16,14 +16,12 @@ import ssl
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from aioproducer._network import tls, tls_reloader
 from aioproducer.testing.certificates import DAY, CertificateAuthority
 
 if TYPE_CHECKING:
@@ -154,18 +152,6 @@ def _current_at(states: Sequence[tuple[float, StateT]], connected_at: float) -> 
         for (at, state), end in zip(states, begins, strict=True)
         if at <= connected_at and end > connected_at - SLOWEST_CONNECTION_S
     ]
-
-
-@contextmanager
-def sealing_of(plan: Plan) -> Iterator[None]:
-    """Let a thread encrypt each request of a run, or none, on a machine with any number of processors."""
-    in_tls, in_reloader = vars(tls), vars(tls_reloader)
-    bytes_before, has_processors_before = in_tls["THREAD_BYTES"], in_reloader["has_processors"]
-    in_tls["THREAD_BYTES"], in_reloader["has_processors"] = 1, lambda: plan.seals_in_threads
-    try:
-        yield
-    finally:
-        in_tls["THREAD_BYTES"], in_reloader["has_processors"] = bytes_before, has_processors_before
 
 
 class Sealed(NamedTuple):
