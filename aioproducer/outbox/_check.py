@@ -74,12 +74,14 @@ def is_creation_by_others(error: DBAPIError) -> bool:
     """Return whether a table could not be made because another connection makes it at the same time."""
     if isinstance(error, IntegrityError):  # of PostgreSQL's catalogue
         return True
-    first = next(iter(getattr(error.orig, "args", ())), None)
-    return (
-        getattr(error.orig, "sqlstate", None) in _STATES_AT_ONCE
-        or first in _NUMBERS_AT_ONCE
-        or _WORDS_AT_ONCE in str(error.orig)
-    )
+    cause = error.orig
+    first = next(iter(getattr(cause, "args", ())), None)
+    state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)  # of psycopg2
+    if isinstance(first, dict):  # of pg8000
+        state = first.get("C")
+    elif first in _NUMBERS_AT_ONCE:
+        return True
+    return state in _STATES_AT_ONCE or _WORDS_AT_ONCE in str(cause)
 
 
 def _check_kind(inspector: Inspector, table: Table) -> None:

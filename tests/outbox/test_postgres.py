@@ -324,11 +324,11 @@ async def test_session_within_an_asynchronous_one_is_refused(engine: AsyncEngine
 
 
 async def test_user_who_may_only_insert_enqueues(engine: AsyncEngine, server: Postgres, outbox: Outbox) -> None:
+    name = f"writer_{engine.dialect.driver}"  # a role belongs to the server, not to a test's tables
     async with engine.begin() as connection:
-        await connection.execute(text("DROP ROLE IF EXISTS writer"))
-        await connection.execute(text("CREATE ROLE writer LOGIN"))
-        await connection.execute(text("GRANT INSERT ON kafka_outbox TO writer"))
-    writing = create_async_engine(make_url(server.url(engine.dialect.driver)).set(username="writer"))
+        await connection.execute(text(f"CREATE ROLE {name} LOGIN"))
+        await connection.execute(text(f"GRANT INSERT ON kafka_outbox TO {name}"))
+    writing = create_async_engine(make_url(server.url(engine.dialect.driver)).set(username=name))
     async with AsyncSession(writing) as session, session.begin():
         await outbox.enqueue(session, "orders", b"1")
         await outbox.enqueue_many(session, [ProducerRecord("orders", b"2"), ProducerRecord("orders", b"3")])
@@ -338,7 +338,7 @@ async def test_user_who_may_only_insert_enqueues(engine: AsyncEngine, server: Po
 
     async with engine.begin() as connection:
         assert len((await connection.execute(text("SELECT id FROM kafka_outbox"))).all()) == 4
-        await connection.execute(text("DROP OWNED BY writer"))
+        await connection.execute(text(f"DROP OWNED BY {name}"))
 
 
 async def test_tables_are_created_by_many_at_once(engine: AsyncEngine, outbox: Outbox) -> None:
