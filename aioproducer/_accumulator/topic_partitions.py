@@ -194,8 +194,6 @@ class TopicPartitions:
 
         It may have more partitions by then, and a key placed among the old ones would be where no consumer expects it.
         """
-        if topic.view is None:
-            return
         topic.view = None
         # No record joins a batch until metadata is back, so a keyed record is not placed by an old partition count.
         topic.block()
