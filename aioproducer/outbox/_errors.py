@@ -10,7 +10,8 @@ SKIP_BATCH: Final = "aioproducer outbox skip --batch"
 RETRY_BATCH: Final = "aioproducer outbox retry --batch"
 NEW_IDENTITY: Final = "aioproducer outbox retry --new-identity"
 DECISIONS: Final = (SKIP_BATCH, RETRY_BATCH, NEW_IDENTITY)
-"""Commands for a person; one is in the text of each doubt, and no other text, so a stored one shows what it is."""
+"""Commands by which a person says what became of a batch. A relay's stored reason has one of them only where it waits
+for that, so `skip` and `retry` know it by them; a transaction that hangs (`InDoubtError` too) is ended otherwise."""
 
 
 class OutboxError(KafkaError):

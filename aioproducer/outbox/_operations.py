@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, insert, inspect, select, update
 
 from aioproducer.outbox._errors import DECISIONS, OutboxError
 from aioproducer.outbox._leases import state_of
-from aioproducer.outbox._protocol import Run, State, decode_claimed, encode_claimed, runs_of
+from aioproducer.outbox._protocol import State, decode_claimed, encode_claimed, runs_in, runs_of
 from aioproducer.outbox._shards import add_hash, shard_of
 from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ids_within, ms_of, transacting
 
@@ -152,7 +152,7 @@ class Operations:
         await connection.execute(update(relay).values(renewals=relay.c.renewals))  # locks them all, also on SQLite
         leased = (relay.c.lease_until > current_ms()).label("is_leased")
         for row in await connection.execute(select(relay, leased)):
-            runs = [run for batch in decode_claimed(row.claimed) for run in batch.runs]
+            runs = runs_in(decode_claimed(row.claimed))
             claimed = [each for each in ids if any(first <= each <= last for first, last in runs)]
             if claimed and row.is_leased and not _says_doubt(row.trouble):
                 raise OutboxError(
@@ -172,7 +172,7 @@ class Operations:
             states = await self._stopped(connection, shard, is_copy=new_identity)
             number = 0
             for state in states:
-                for within in self._within(_runs_of(state)):
+                for within in self._within(state):
                     count = select(func.count()).select_from(self._tables.rows).where(within)
                     number += (await connection.execute(count)).scalar_one()
                 await self._write(connection, replace(state, topic=None), new_identity=new_identity)
@@ -183,13 +183,13 @@ class Operations:
         async with self._engine.begin() as connection:
             (state,) = await self._stopped(connection, shard)
             number = 0
-            for within in self._within(_runs_of(state)):
+            for within in self._within(state):
                 number += (await connection.execute(delete(self._tables.rows).where(within))).rowcount
             await self._write(connection, replace(state, topic=None, claimed=()), new_identity=False)
         return number
 
-    def _within(self, runs: Sequence[Run]) -> Iterable[ColumnElement[bool]]:
-        return ids_within(self._tables.rows.c.id, runs, self._engine.dialect.name)
+    def _within(self, state: State) -> Iterable[ColumnElement[bool]]:
+        return ids_within(self._tables.rows.c.id, runs_in(state.claimed), self._engine.dialect.name)
 
     async def _stopped(self, connection: AsyncConnection, shard: int | None, *, is_copy: bool = False) -> list[State]:
         """Raise the epoch of a shard, so that what a relay has in its hands is void, and return its state.
@@ -239,10 +239,6 @@ class Operations:
 
 def _says_doubt(trouble: str | None) -> bool:
     return any(decision in (trouble or "") for decision in DECISIONS)
-
-
-def _runs_of(state: State) -> list[Run]:
-    return [run for batch in state.claimed for run in batch.runs]
 
 
 def _text(key: bytes | None) -> str:

@@ -194,7 +194,7 @@ def settled(state: State, position: Position | None) -> State:
 
 def _in_doubt(state: State) -> InDoubtError:
     numbers = ", ".join(str(batch.number) for batch in state.claimed)
-    ids = shown_runs(chain.from_iterable(batch.runs for batch in state.claimed))
+    ids = shown_runs(runs_in(state.claimed))
     option = "" if state.shards == 1 else f" --shard {state.shard}"
     return InDoubtError(
         f"the offset of the outbox's group in topic {state.topic!r} is gone (deleted with the topic, expired after "
@@ -398,6 +398,11 @@ def runs_of(ids: Sequence[int]) -> tuple[Run, ...]:
         else:
             runs.append((each, each))
     return tuple(runs)
+
+
+def runs_in(batches: Iterable[Batch]) -> list[Run]:
+    """Return the runs of all of them."""
+    return [run for batch in batches for run in batch.runs]
 
 
 def encode_claimed(claimed: Sequence[Batch]) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.schema import CreateTable
 
 from aioproducer.errors import Outcome
 from aioproducer.outbox._errors import SpoolError
-from aioproducer.outbox._protocol import decode_claimed
+from aioproducer.outbox._protocol import decode_claimed, runs_in
 from aioproducer.outbox._record import Row
 from aioproducer.outbox._store import ROW_OVERHEAD
 from aioproducer.outbox._tables import Tables
@@ -331,7 +331,7 @@ class SpoolFile:
     def _claimed(self, connection: sqlite3.Connection) -> list[tuple[int, int]]:
         query = f"SELECT claimed FROM {self._tables.relay.name} WHERE id = 0"  # noqa: S608  # our names
         found = connection.execute(query).fetchone()
-        return [] if found is None else [run for batch in decode_claimed(found[0]) for run in batch.runs]
+        return [] if found is None else runs_in(decode_claimed(found[0]))
 
     def _explained(self, error: sqlite3.Error, *, at_start: bool = False) -> SpoolError:
         code = _code(error)

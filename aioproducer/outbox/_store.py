@@ -34,6 +34,7 @@ from aioproducer.outbox._protocol import (
     Waiting,
     decode_claimed,
     encode_claimed,
+    runs_in,
     runs_of,
 )
 from aioproducer.outbox._shards import add_hash, of_shard
@@ -269,7 +270,7 @@ class SqlStore:
             return {(topic, key): first for topic, key, first in await connection.execute(query)}
 
     def _within(self, batches: Sequence[Batch]) -> Iterator[ColumnElement[bool]]:
-        runs = [run for batch in batches for run in batch.runs]
+        runs = runs_in(batches)
         return ids_within(self._tables.rows.c.id, runs, self._engine.dialect.name)
 
     async def _remove(self, connection: AsyncConnection, batches: Sequence[Batch]) -> None:
@@ -288,7 +289,7 @@ class SqlStore:
 
 def _only_run(batches: Sequence[Batch]) -> dict[str, int] | None:
     """Return the bounds of the ids of batches, if these are one run; else None."""
-    runs = sorted(run for batch in batches for run in batch.runs)
+    runs = sorted(runs_in(batches))
     if not runs or any(after[0] != before[1] + 1 for before, after in pairwise(runs)):
         return None
     return {"first": runs[0][0], "last": runs[-1][1]}

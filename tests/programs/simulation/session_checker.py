@@ -49,6 +49,7 @@ class _Talk:
         self.is_open = False  # authenticated
         self.is_in_exchange = False
         self.answered = 0  # tokens of this exchange
+        self.has_token = False  # whether one of this exchange was written
         self.token_at = 0.0  # when the last token was written
         self.token_end = 0  # position in the stream of plaintext
         self.lifetime_s = 0.0
@@ -87,9 +88,9 @@ class SessionChecker:
             self._violated("PROOF", f"API {api} is sent on connection {transport.number} after a forged answer")
         if api == _HANDSHAKE:
             self._check_beginning(transport, talk, now)
-            talk.is_in_exchange, talk.answered = True, 0
+            talk.is_in_exchange, talk.has_token, talk.answered = True, False, 0
         elif api == _TOKEN:
-            talk.token_at, talk.token_end = now, talk.position
+            talk.has_token, talk.token_at, talk.token_end = True, now, talk.position
             talk.versions[correlation_id] = version
             self._check_secret(frame)
         else:
@@ -117,6 +118,8 @@ class SessionChecker:
         if not talk.is_open and api != _VERSIONS:
             self._violated("SESSION", f"API {api} is sent on connection {transport.number} before authentication")
         if talk.is_in_exchange:
+            if not talk.has_token:
+                self._violated("SESSION", f"API {api} follows a handshake, and no token, on {transport.number}")
             if api == _PRODUCE and self._plan.acks == 0:
                 self._violated("SESSION", f"a request without a response follows a token on {transport.number}")
             if transport.node.number in self._impatient:

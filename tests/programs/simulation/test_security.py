@@ -115,6 +115,16 @@ def test_request_without_a_response_behind_a_token_is_found() -> None:
     assert talk.found == ["SESSION"]
 
 
+def test_request_between_a_handshake_and_its_token_is_found() -> None:
+    talk = Talk()
+    talk.authenticate()
+    talk.now += 9
+    talk.send(HANDSHAKE)
+    talk.send(METADATA)
+
+    assert talk.found == ["SESSION"]
+
+
 def test_request_after_a_forged_answer_is_found() -> None:
     talk = Talk()
     talk.authenticate()
