@@ -90,6 +90,7 @@ class SaslConnection(BrokerConnection):
         self._is_session_open = False
         self._has_warned = False  # that this session could not be renewed
         self._is_patient = False  # in the current exchange
+        self._is_throttled = False
         self._began_at = 0.0
         self._token_sent_at = 0.0
         self._token_end = 0  # position behind the last SASL request in the stream of bytes
@@ -123,6 +124,19 @@ class SaslConnection(BrokerConnection):
                 self._look_later()
         self._release(now)
 
+    def pause_until(self, when: float) -> None:
+        """As of the base class; requests that an authentication holds wait for the end of the pause, too."""
+        super().pause_until(when)
+        self._is_throttled = True
+
+    def end_pause(self) -> None:
+        """As of the base class, and send what was held."""
+        super().end_pause()
+        self._is_throttled = False
+        self._release(self._context.loop.time())
+        if self._held and self._exchange is None:  # the session has ended in the pause
+            self._look_later()
+
     def withdraw(self, request: OutgoingRequest) -> None:
         """Forget a request that is still held, without calling its `on_end`."""
         if request not in self._held:
@@ -155,6 +169,8 @@ class SaslConnection(BrokerConnection):
             super().send(self._held.popleft())
 
     def _may_pass(self, request: OutgoingRequest, now: float) -> bool:
+        if self._is_throttled:
+            return False
         if self._phase is _Phase.BEHIND:
             return request.expects_response and not self._is_patient
         return self._phase is not _Phase.SILENT and now < self._expires_at
@@ -322,7 +338,7 @@ class SaslConnection(BrokerConnection):
             is_over = now >= self._expires_at and session.lifetime_ms >= 1000 * SHORTEST_INTERVAL_S
             if is_over and self._held:  # its response came late: on a request now the broker closes
                 self._look_later()
-            while self._held and not is_over:  # however short the session is
+            while self._held and not (is_over or self._is_throttled):  # however short the session is
                 super().send(self._held.popleft())
         self._context.events.wake()
 

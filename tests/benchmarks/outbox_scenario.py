@@ -45,6 +45,8 @@ TASKS: Final = 100
 TURNS: Final = 20
 FEW: Final = 10_000
 PLAIN, SCHEDULED, INSERT, COMMIT = "plain relay", "scheduled relay", "bare INSERT", "INSERT + commit"
+COMMIT_BY_DEFAULT: Final = "INSERT + commit, defaults"
+"""With a rollback journal, as `sqlite3.connect` opens a file; the others have a write-ahead log, as a spool has."""
 COMMIT_IN_TASKS: Final = "INSERT + commit by aiosqlite"
 COMMIT_IN_SESSIONS: Final = "INSERT + commit by SQLAlchemy"
 COMMIT_TOGETHER: Final = f"{TASKS} INSERTs + commit"
@@ -55,10 +57,8 @@ BACKLOG, ENQUEUE, SPOOL = "backlog", "in a request", f"{TASKS} tasks"
 PACED: Final = {rate: f"{rate} events/s" for rate in RATES}
 FEW_WAIT, MANY_WAIT = "few rows wait", "many rows wait"
 WAITING: Final = {FEW_WAIT: "few_outbox", MANY_WAIT: "many_outbox"}
-BARE_TABLE: Final = (
-    "PRAGMA journal_mode=WAL",
-    "CREATE TABLE bare (id INTEGER PRIMARY KEY, topic TEXT, key BLOB, value BLOB)",
-)
+WRITE_AHEAD_LOG, ROLLBACK_JOURNAL = "PRAGMA journal_mode=WAL", "PRAGMA journal_mode=DELETE"
+BARE_TABLE: Final = "CREATE TABLE bare (id INTEGER PRIMARY KEY, topic TEXT, key BLOB, value BLOB)"
 BARE_INSERT: Final = "INSERT INTO bare (topic, value) VALUES (?, ?)"
 CPU, P50, P99, CALL, CLAIM = "cpu_us_per_record", "p50_us", "p99_us", "call_us", "claim_ms"
 COMPARED: Final = (
@@ -73,6 +73,7 @@ COMPARED: Final = (
     ),
     ("enqueue / bare INSERT", CALL, (OURS, ENQUEUE), (INSERT, ENQUEUE)),
     ("spool: rate / INSERT + commit", "records_per_s", (OURS, SPOOL), (COMMIT, SPOOL)),
+    ("spool: rate / INSERT + commit, SQLite's defaults", "records_per_s", (OURS, SPOOL), (COMMIT_BY_DEFAULT, SPOOL)),
     ("spool: rate / INSERT + commit by aiosqlite", "records_per_s", (OURS, SPOOL), (COMMIT_IN_TASKS, SPOOL)),
     ("spool: rate / INSERT + commit by SQLAlchemy", "records_per_s", (OURS, SPOOL), (COMMIT_IN_SESSIONS, SPOOL)),
     ("spool: rate / as many INSERTs in one commit", "records_per_s", (OURS, SPOOL), (COMMIT_TOGETHER, SPOOL)),
@@ -319,13 +320,18 @@ async def spool(records: int) -> Measured:
             began = time.perf_counter()
             await asyncio.gather(*(store() for _ in range(TASKS)))
             rate = records / (time.perf_counter() - began)
-        alone = await asyncio.to_thread(_commits_per_s, Path(folder) / "bare.db", records // TASKS, 1)
-        together = await asyncio.to_thread(_commits_per_s, Path(folder) / "together.db", records // TASKS, TASKS)
+        commits = records // TASKS
+        by_default = await asyncio.to_thread(
+            _commits_per_s, Path(folder) / "default.db", commits, 1, journal=ROLLBACK_JOURNAL
+        )
+        alone = await asyncio.to_thread(_commits_per_s, Path(folder) / "bare.db", commits, 1)
+        together = await asyncio.to_thread(_commits_per_s, Path(folder) / "together.db", commits, TASKS)
         in_tasks = await _commits_per_s_in_tasks(Path(folder) / "tasks.db", records // TASKS)
         in_sessions = await _commits_per_s_in_sessions(Path(folder) / "sessions.db", records // TASKS)
     rates = {
         OURS: rate,
         COMMIT: alone,
+        COMMIT_BY_DEFAULT: by_default,
         COMMIT_IN_TASKS: in_tasks,
         COMMIT_IN_SESSIONS: in_sessions,
         COMMIT_TOGETHER: together,
@@ -333,11 +339,11 @@ async def spool(records: int) -> Measured:
     return [(client, SPOOL, {"records_per_s": found}) for client, found in rates.items()]
 
 
-def _commits_per_s(file: Path, commits: int, rows: int) -> float:
+def _commits_per_s(file: Path, commits: int, rows: int, *, journal: str = WRITE_AHEAD_LOG) -> float:
     """Return the rows a second of so many commits of so many rows."""
     with closing(sqlite3.connect(file)) as bare:
-        for statement in BARE_TABLE:
-            bare.execute(statement)
+        bare.execute(journal)
+        bare.execute(BARE_TABLE)
         began = time.perf_counter()
         for _ in range(commits):
             bare.executemany(BARE_INSERT, [(TOPIC, VALUE)] * rows)
@@ -348,8 +354,8 @@ def _commits_per_s(file: Path, commits: int, rows: int) -> float:
 async def _commits_per_s_in_tasks(file: Path, rows: int) -> float:
     """Measure what a service would do: as many tasks as the spool has, and a connection that they share in turn."""
     async with aiosqlite.connect(file) as bare:
-        for statement in BARE_TABLE:
-            await bare.execute(statement)
+        await bare.execute(WRITE_AHEAD_LOG)
+        await bare.execute(BARE_TABLE)
         turn = asyncio.Lock()
 
         async def store() -> None:
@@ -367,8 +373,8 @@ async def _commits_per_s_in_sessions(file: Path, rows: int) -> float:
     """Measure the same by SQLAlchemy's own pool of connections, each of which locks the file in its turn."""
     engine = create_async_engine(f"sqlite+aiosqlite:///{file}", connect_args={"timeout": 60})
     async with engine.begin() as connection:
-        for statement in BARE_TABLE:
-            await connection.exec_driver_sql(statement)
+        await connection.exec_driver_sql(WRITE_AHEAD_LOG)
+        await connection.exec_driver_sql(BARE_TABLE)
 
     async def store() -> None:
         for _ in range(max(rows // TASKS, 1)):

@@ -125,6 +125,23 @@ async def test_requests_are_held_between_two_tokens_in_order() -> None:
     assert requests.answered == [0, 1, 2]
 
 
+@pytest.mark.parametrize("pause_s", [0.7, 30.0])
+@in_virtual_time
+async def test_held_requests_wait_for_the_end_of_a_pause(pause_s: float) -> None:
+    """The authentication is over after 0.5 s, and its session within the longer pause."""
+    secured, requests = await later(SaslBroker(10_000, mechanism="SCRAM-SHA-256", verdict_after_s=0.25), 9.6)
+    requests.send(3)
+    secured.connection.pause_until(asyncio.get_running_loop().time() + pause_s)
+    await asyncio.sleep(pause_s - 0.05)
+    assert secured.broker.order[-3:] == [HELLO, TOKEN, TOKEN]
+    secured.connection.end_pause()
+    await asyncio.sleep(1)
+
+    assert secured.broker.order[-3:] == [0, 0, 0]
+    assert requests.answered == [0, 1, 2]
+    assert secured.broker.crimes == []
+
+
 @in_virtual_time
 async def test_idle_connection_is_authenticated_when_it_is_needed() -> None:
     secured, requests = await later(SaslBroker(10_000), 300)

@@ -155,7 +155,8 @@ class WireChecker:
         self._metadata_in_flight = {key: at for key, at in asked.items() if key[0] != transport.number}
         self._history.note("network", "connection %d to node %d is gone", transport.number, transport.node.number)
         error = getattr(transport.connection, "error", None)
-        is_given_up = "no answer within" in str(error) and not self._is_hostile
+        is_known = not (self._is_hostile or transport.is_seen_late)  # since when the oldest request has waited
+        is_given_up = "no answer within" in str(error) and is_known
         # An answer may arrive at the very instant at which the time is over, and be noticed after it.
         if is_given_up and _TICK_S < waited_s < self._request_timeout_s - _TICK_S:
             self.violated("TIMEOUT", f"connection {transport.number} was given up after {waited_s:.6f} s: {error}")
