@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from asyncio import gather
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from time import monotonic
@@ -103,7 +104,7 @@ class ProducerLog:
         self._prefix = prefix
         self._is_exact = is_exact
         self._group = ""
-        self._asked: tuple[str, float] | None = None  # topic that is looked up, and since when; monotonic seconds
+        self._asked: dict[str, float] = {}  # topics that are looked up, and since when; monotonic seconds
         self.producer: Producer | None = None
 
     async def open(self, identity: str) -> None:
@@ -143,12 +144,26 @@ class ProducerLog:
         offset = found[TopicPartition(topic, 0)]
         return None if offset is None else Position(offset.offset, offset.metadata)
 
-    async def fault_of_topic(self, topic: str) -> str | None:
-        """Return why a topic is refused for good; None if it is there.
+    async def faults_of_topics(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return why topics are refused for good; those that are there are left out.
 
-        A topic may have been made a moment ago, so brokers that do not know it are asked until `max_block_ms` is over.
+        A topic may have been made a moment ago, so brokers that do not know it are asked until `max_block_ms` is over,
+        for all of them at the same time.
         """
-        self._asked = topic, monotonic()
+        if len(topics) == 1:  # as nearly always: no task is made
+            found: Sequence[str | BaseException | None] = [await self._fault_of_topic(topic) for topic in topics]
+        else:
+            found = await gather(*map(self._fault_of_topic, topics), return_exceptions=True)
+        faults: dict[str, str] = {}
+        for topic, fault in zip(topics, found, strict=True):
+            if isinstance(fault, BaseException):
+                raise fault
+            if fault is not None:
+                faults[topic] = fault
+        return faults
+
+    async def _fault_of_topic(self, topic: str) -> str | None:
+        self._asked[topic] = monotonic()
         try:
             check_topic_name(topic)
             await self._open.partitions_for(topic)
@@ -157,14 +172,17 @@ class ProducerLog:
                 raise
             return str(error)
         finally:
-            self._asked = None
+            self._asked.pop(topic, None)
         return None
 
     def missing_topic(self) -> str:
-        """Return which topic no broker has named yet; empty unless that takes long."""
-        if self._asked is None or monotonic() - self._asked[1] < TOLD_AFTER_S:
+        """Return which topics no broker has named yet; empty unless that takes long."""
+        now = monotonic()
+        missing = sorted(topic for topic, since in self._asked.items() if now - since >= TOLD_AFTER_S)
+        if not missing:
             return ""
-        return f"no broker has named the topic {self._asked[0]!r} yet; they are asked until max_block_ms is over"
+        names = f"topic {missing[0]!r}" if len(missing) == 1 else f"topics {', '.join(map(repr, missing))}"
+        return f"no broker has named the {names} yet; they are asked until max_block_ms is over"
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         """Commit rows and position in one transaction.
@@ -198,10 +216,11 @@ class ProducerLog:
         """Divide rows by topic, and look each topic up before a transaction is open; raises what is refused."""
         parts: list[_Part] = []
         refused: dict[int, str] = {}
-        for topic, columns in _by_topic(rows).items():
-            error = await self.fault_of_topic(topic)
-            if error is not None:
-                refused |= dict.fromkeys(columns.ids, error)
+        by_topic = _by_topic(rows)
+        faults_of_topics = await self.faults_of_topics(by_topic)
+        for topic, columns in by_topic.items():
+            if topic in faults_of_topics:
+                refused |= dict.fromkeys(columns.ids, faults_of_topics[topic])
                 continue
             headers, faults = _headers_of(columns)
             refused |= faults

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -136,8 +136,8 @@ class Log(Protocol):
     async def position(self, topic: str) -> Position | None:
         """Return the group's offset; waits while a transaction may still change it."""
 
-    async def fault_of_topic(self, topic: str) -> str | None:
-        """Return why a topic is refused for good; None if it is there."""
+    async def faults_of_topics(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return why topics are refused for good; those that are there are left out."""
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         """Commit rows and position in one transaction.
@@ -305,16 +305,15 @@ class Session:
         Raises:
             RefusedRowError: none is, and rows are not parked; else the rows are parked.
         """
-        faults: dict[str, str] = {}
-        for topic in dict.fromkeys(row.topic for row in rows):
-            fault = await self._log.fault_of_topic(topic)
-            if fault is None:
-                await self._log.commit((), topic, Position(number, self._token))
-                self.state = replace(self.state, topic=topic)
-                await self._store.settle(self.state)
-                return
-            faults[topic] = fault
-        await self._park({row.id: faults[row.topic] for row in rows})
+        topics = dict.fromkeys(row.topic for row in rows)
+        faults = await self._log.faults_of_topics(topics)
+        there = next((topic for topic in topics if topic not in faults), None)
+        if there is None:
+            await self._park({row.id: faults[row.topic] for row in rows})
+            return
+        await self._log.commit((), there, Position(number, self._token))
+        self.state = replace(self.state, topic=there)
+        await self._store.settle(self.state)
 
     async def _claim(self) -> Claimed | None:
         self._on_claim()

@@ -7,7 +7,7 @@ other's place at will, as if no lease were kept. Each may have another number of
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -305,9 +305,9 @@ class ModelLog:
         assert position is None or isinstance(position, Position)
         return position
 
-    async def fault_of_topic(self, topic: str) -> str | None:
-        assert topic == "topic"
-        return None
+    async def faults_of_topics(self, topics: Collection[str]) -> Mapping[str, str]:
+        assert list(topics) == ["topic"]
+        return {}
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         assert topic == "topic"

@@ -157,6 +157,19 @@ async def test_unknown_topic_is_told_while_it_is_asked_for(  # noqa: PLR0917  # 
         await until(lambda: relay.statistics().rows_parked == 1)
 
 
+async def test_unknown_topics_are_asked_for_at_the_same_time(  # noqa: PLR0917  # fixtures
+    monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    monkeypatch.setattr(_kafka, "TOLD_AFTER_S", 0.1)
+    await write(engine, outbox, *(ProducerRecord(topic, b"a") for topic in ("one", "two", "orders")))
+    async with relaying(outbox, engine, kafka, max_block_ms=1_000, on_refused="park") as relay:
+        await until(lambda: "no broker has named the topics 'one', 'two' yet" in relay.health().reason)
+        await until(lambda: relay.statistics().rows_parked == 2)
+        await until_empty(engine)
+
+    assert sent(kafka) == [b"a"]
+
+
 async def test_offset_of_a_hanging_transaction_says_what_to_do(  # noqa: PLR0917  # fixtures
     monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
 ) -> None:
