@@ -35,7 +35,11 @@ def session() -> Iterator["SparkSession"]:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(ROOT)
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.authenticate.socketTimeout": "120s",  # a busy machine is no defect
+    }
     spark = SparkSession.builder.master("local[2,4]").config(map=conf).getOrCreate()
     yield spark
     spark.stop()
