@@ -7,8 +7,8 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 
 import anyio
 import typer
-from sqlalchemy import create_mock_engine
-from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
+from sqlalchemy import URL, create_mock_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.schema import ExecutableDDLElement
 
@@ -21,13 +21,16 @@ from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.outbox import Outbox, OutboxTableError, Relay
 from aioproducer.outbox._arguments import check_engine
-from aioproducer.outbox._attempts import words_of
+from aioproducer.outbox._attempts import is_of_database, words_of
 from aioproducer.outbox._check import check_dialect, check_tables
+from aioproducer.outbox._errors import NAME, creation_of
+from aioproducer.outbox._kafka import ID_PREFIX
 from aioproducer.outbox._operations import Operations, Status
 from aioproducer.outbox._relay import rows_text
 
 REPORT_S: Final = 1.0
 LIKE: Final = "postgresql+asyncpg://user:password@host/name"
+SHARDS_OF_A_POOL: Final = 10
 INT64: Final = 2**63
 URL_VARIABLE: Final = "AIOPRODUCER_OUTBOX_URL"
 REFUSED_STATES: Final = ("28", "3D", "42")
@@ -70,7 +73,7 @@ outbox: typer.Typer = typer.Typer(
 @outbox.command("create")
 def create(
     url: Url,
-    table: TableName = "kafka_outbox",
+    table: TableName = NAME,
     schema: Schema = None,
     is_printed: Annotated[
         bool, typer.Option("--print", help="Show the statements for a migration, and run none of them.")
@@ -108,7 +111,7 @@ def relay(
     url: Url,
     bootstrap_server: BootstrapServer = None,
     config: ConfigFile = None,
-    table: TableName = "kafka_outbox",
+    table: TableName = NAME,
     schema: Schema = None,
     on_refused: Annotated[
         str, typer.Option(metavar="stop|park|park-key", help="With a row that Kafka refuses for good.")
@@ -123,6 +126,14 @@ def relay(
         float | None,
         typer.Option(metavar="SECONDS", help="Keep rows so long after they were sent.", show_default=False),
     ] = None,
+    id_prefix: Annotated[
+        str,
+        typer.Option(
+            "--id-prefix",
+            metavar="TEXT",
+            help="Of the transactional id and the consumer group; the same for all relays of an outbox.",
+        ),
+    ] = ID_PREFIX,
     token_provider: TokenProviderName = None,
 ) -> None:
     """Send the rows of an outbox to Kafka until Ctrl-C, or stand by while another relay does.
@@ -146,14 +157,21 @@ def relay(
         chosen = cast("Literal['stop', 'park', 'park key']", policy)
         try:
             running = made.relay(
-                engine, producer, on_refused=chosen, transactional=not not_transactional, shards=shards, keep=keep
+                engine,
+                producer,
+                on_refused=chosen,
+                transactional=not not_transactional,
+                shards=shards,
+                keep=keep,
+                id_prefix=id_prefix,
             )
         except ConfigurationError as error:
-            usage_error(f"--{error}" if error.option is None else properties.located(error))
+            own = f"--{error}".replace("id_prefix", "id-prefix", 1)
+            usage_error(own if error.option is None else properties.located(error))
         await _look_first(made, engine)
         await _report(running)
 
-    _with_database(url, table, schema, run=run, is_made=True)
+    _with_database(url, table, schema, run=run, is_made=True, shards=shards)
     sys.exit(EXIT_INTERRUPTED)
 
 
@@ -163,13 +181,13 @@ async def _look_first(made: Outbox, engine: AsyncEngine) -> None:
         await _check(made, engine)
     except OutboxTableError:
         raise
-    except (DBAPIError, OSError) as error:
-        if _is_refusal(error):
+    except Exception as error:
+        if not is_of_database(error) or _is_refusal(error):
             raise
 
 
 def _is_refusal(error: Exception) -> bool:
-    cause = error.orig if isinstance(error, DBAPIError) else None
+    cause = error.orig if isinstance(error, DBAPIError) else error
     state = str(getattr(cause, "sqlstate", None) or "")
     is_worded = type(cause).__module__.startswith("psycopg") and any(word in str(cause) for word in REFUSED_WORDS)
     return state.startswith(REFUSED_STATES) or is_worded or isinstance(error, ProgrammingError)
@@ -197,7 +215,7 @@ def _without_counts(explained: str) -> str:
 
 
 @outbox.command("status")
-def status(url: Url, table: TableName = "kafka_outbox", schema: Schema = None, as_json: Json = False) -> None:
+def status(url: Url, table: TableName = NAME, schema: Schema = None, as_json: Json = False) -> None:
     """Show how many rows wait, are parked and kept, the age of the oldest, and for each shard which relay works.
 
     Exit code 0: shown, and nothing is wrong. 1: nothing is sent, or the database refused. 2: invalid usage.
@@ -229,7 +247,7 @@ def _say_status(found: Status) -> None:
 
 
 @outbox.command("parked")
-def parked(url: Url, table: TableName = "kafka_outbox", schema: Schema = None, as_json: Json = False) -> None:
+def parked(url: Url, table: TableName = NAME, schema: Schema = None, as_json: Json = False) -> None:
     """Show the parked rows, each with its error.
 
     Exit code 0: shown. 1: the database refused. 2: invalid usage.
@@ -258,7 +276,7 @@ def retry(
         ),
     ] = False,
     shard: OfShard = None,
-    table: TableName = "kafka_outbox",
+    table: TableName = NAME,
     schema: Schema = None,
 ) -> None:
     """Let parked rows be sent, or a batch in doubt again.
@@ -285,7 +303,7 @@ def skip(
     ids: Ids = None,
     batch: OfBatch = False,
     shard: OfShard = None,
-    table: TableName = "kafka_outbox",
+    table: TableName = NAME,
     schema: Schema = None,
 ) -> None:
     """Delete rows without sending them, parked or waiting, or a batch in doubt that Kafka has.
@@ -338,13 +356,15 @@ def _with_database(
     *,
     run: Callable[[Outbox, AsyncEngine], Awaitable[None]],
     is_made: bool = False,
+    shards: int = 1,
 ) -> None:
     """Run with an outbox and its database; what cannot be had is a usage error.
 
     Args:
         is_made: whether `run` looks by itself whether the tables are there.
+        shards: that a relay is to have.
     """
-    made, engine = _outbox_and_engine(url, table, schema)
+    made, engine = _outbox_and_engine(url, table, schema, shards)
     try:
         check_engine(engine)
     except ConfigurationError as error:
@@ -361,11 +381,11 @@ def _with_database(
 
     try:
         run_until_signal(main)
-    except KafkaError as error:
-        tell(f"aioproducer: {error}")
-        sys.exit(EXIT_FAILED)
-    except (DBAPIError, OSError) as error:
-        place = "" if engine.url.host is None else f" at {engine.url.host}:{engine.url.port or 'its usual port'}"
+    except Exception as error:
+        if not isinstance(error, KafkaError) and not is_of_database(error):
+            raise
+        host, port = engine.url.host, engine.url.port or "its usual port"
+        place = "" if host is None or isinstance(error, KafkaError) else f" at {host}:{port}"
         tell(f"aioproducer: {words_of(error).replace('database', f'database{place}', 1)}")
         sys.exit(EXIT_FAILED)
 
@@ -375,7 +395,7 @@ async def _check(made: Outbox, engine: AsyncEngine) -> None:
     check_dialect(engine.dialect)
     path = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not path.startswith("file:") and not await anyio.Path(path).exists():
-        raise OutboxTableError(f"there is no file {path!r}: create it with `aioproducer outbox create URL`")
+        raise OutboxTableError(f"there is no file {path!r}: create it with {creation_of(made.name)}")
     await _connect(engine)
     async with engine.connect() as connection:
         await connection.run_sync(check_tables, made._tables.needed)  # noqa: SLF001  # of the same package
@@ -390,15 +410,29 @@ async def _connect(engine: AsyncEngine) -> None:
         usage_error(f"URL: the driver {engine.dialect.driver} refuses a parameter: {error}")
 
 
-def _outbox_and_engine(url: str, table: str, schema: str | None) -> tuple[Outbox, AsyncEngine]:
+def _outbox_and_engine(url: str, table: str, schema: str | None, shards: int = 1) -> tuple[Outbox, AsyncEngine]:
+    address = _parsed(required_text("URL", url))
+    # A relay keeps a connection for each shard; by default a pool lends five, and ten beyond them.
+    options = {"max_overflow": shards} if shards > SHARDS_OF_A_POOL else {}
     try:
-        made, engine = Outbox(table, schema=schema), create_async_engine(required_text("URL", url))
+        return Outbox(table, schema=schema), create_async_engine(address, **options)
     except ConfigurationError as error:
         usage_error(str(error))
     except ModuleNotFoundError as error:
         usage_error(f"URL: its driver is not installed ({error}); one that works is as in {LIKE}")
-    except (SQLAlchemyError, ValueError) as error:
+    except (SQLAlchemyError, TypeError) as error:  # of a database in memory, which has no pool
         usage_error(f"URL: {error}; it is like {LIKE}")
-    if "@" in (engine.url.host or ""):  # which would show a part of the password, as the name of a host
+
+
+def _parsed(url: str) -> URL:
+    """Parse a URL; no message has a part of it, which may be of the password."""
+    place = url.partition("?")[0].partition("://")[2]
+    if place.count("@") > 1 and not place.startswith("/"):
         usage_error("URL: an '@' in the user or the password is written as %40")
-    return made, engine
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        usage_error(
+            f"URL: it cannot be read; it is like {LIKE}. In the user and the password '@' is written as %40, ':' as "
+            "%3A and '/' as %2F"
+        )

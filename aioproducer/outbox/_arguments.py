@@ -22,13 +22,13 @@ MAX_PREFIX_BYTES: Final = 32_000
 """Kafka allows 32,767 bytes for an id; the identity of the outbox and the shard follow."""
 
 
-def check_engine(engine: AsyncEngine) -> None:
-    """Refuse an engine that a relay cannot use.
+def check_engine(engine: AsyncEngine, shards: int = 1) -> None:
+    """Refuse an engine that a relay of so many shards cannot use.
 
     Raises:
         TypeError: not asynchronous.
         ConfigurationError: its connections are one: the relay's commit would commit what the application has open; or
-            its pool lends one at a time.
+            its pool lends too few at a time.
     """
     if not isinstance(engine, AsyncEngine):
         raise TypeError(f"engine must be an AsyncEngine, as of create_async_engine(...), not {type(engine).__name__}")
@@ -38,11 +38,13 @@ def check_engine(engine: AsyncEngine) -> None:
             "SQLite in memory, and the relay's commit would commit yours: use a file, as of "
             "'sqlite+aiosqlite:///outbox.db'"
         )
-    overflow = getattr(engine.pool, "_max_overflow", None)  # SQLAlchemy has no public name for it
-    if isinstance(engine.pool, QueuePool) and (engine.pool.size(), overflow) == (1, 0):
+    size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0  # of which 0 has no bound
+    overflow = getattr(engine.pool, "_max_overflow", -1)  # SQLAlchemy has no public name for it; nor has -1 one
+    if size and 0 <= overflow <= shards - size:
+        each = "to send rows" if shards == 1 else f"for each of {shards} shards to send its rows"
         raise ConfigurationError(
-            "engine must lend a relay two connections at a time, one to send rows and one to renew its lease; its pool "
-            "has one (pool_size=1, max_overflow=0)"
+            f"engine must lend a relay {shards + 1} connections at a time, one {each} and one to renew leases; its "
+            f"pool has {size + overflow} (pool_size={size}, max_overflow={overflow})"
         )
 
 

@@ -6,10 +6,11 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer.errors import KafkaError
+from aioproducer.outbox._drivers import DRIVERS, driver_of
 from aioproducer.outbox._errors import ForeignPositionError, InDoubtError, OutboxError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Attempts:
         if text != self.trouble and isinstance(error, OutboxError):
             self._events.error("outbox_stopped", error=text)
         elif text != self.trouble:
-            self._events.warning("outbox_not_sent", error=text)
+            is_known = isinstance(error, KafkaError) or is_of_database(error)
+            self._events.warning("outbox_not_sent", error=text, exc_info=None if is_known else error)
         self.trouble = text
         is_for_people = isinstance(error, InDoubtError | ForeignPositionError)
         delay_s = BACKOFF_MS[1] / 1000 if is_for_people else self._backoff.delay_s(self._failures)
@@ -52,8 +54,16 @@ class Attempts:
         await asyncio.sleep(delay_s)
 
 
+def is_of_database(error: Exception) -> bool:
+    """Return whether an error is of a database, its driver or the way there."""
+    # SQLAlchemy 2.0 passes errors of asyncpg on as they are when it connects.
+    return isinstance(error, SQLAlchemyError | OSError) or driver_of(error) in DRIVERS
+
+
 def words_of(error: Exception) -> str:
-    """Return what went wrong, without the statement and its values; of the database, what is not of this package."""
+    """Return what went wrong, without the statement and its values."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     text = str(cause) or type(cause).__name__
-    return text if isinstance(error, KafkaError) else f"database: {text}"
+    if isinstance(error, KafkaError):
+        return text
+    return f"database: {text}" if is_of_database(error) else f"{type(error).__name__}: {text}"

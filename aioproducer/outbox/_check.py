@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import CompileError, DBAPIError, IntegrityError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
-from aioproducer.outbox._errors import OutboxTableError
+from aioproducer.outbox._errors import OutboxTableError, creation_of
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect, Inspector
@@ -36,15 +36,18 @@ def check_dialect(dialect: Dialect) -> None:
         raise OutboxTableError(f"the outbox works on {', '.join(DIALECTS)}, not on {dialect.name}")
 
 
-def check_tables(connection: Connection, tables: Iterable[Table]) -> None:
+def check_tables(connection: Connection, tables: Sequence[Table]) -> None:
     """Refuse tables that do not exist, lack a column, have one of another kind of type, or cannot lock.
+
+    Args:
+        tables: of one outbox; first that of its rows, unless all exist.
 
     Raises:
         OutboxTableError: says what to run, or which column it is.
     """
     inspector = inspect(connection)
     for table in tables:
-        _check_columns(inspector, table)
+        _check_columns(inspector, table, outbox=tables[0].fullname)
         _check_kind(inspector, table)
 
 
@@ -100,13 +103,13 @@ def _check_kind(inspector: Inspector, table: Table) -> None:
             )
 
 
-def _check_columns(inspector: Inspector, table: Table) -> None:
+def _check_columns(inspector: Inspector, table: Table, *, outbox: str) -> None:
     dialect = inspector.dialect
     try:
         found = {column["name"]: column["type"] for column in inspector.get_columns(table.name, table.schema)}
     except NoSuchTableError:
         raise OutboxTableError(
-            f"there is no table {table.fullname!r}: create it with `aioproducer outbox create URL`, or by a "
+            f"there is no table {table.fullname!r}: create it with {creation_of(outbox)}, or by a "
             "migration of the tables in the MetaData of Outbox(metadata=...)"
         ) from None
     _check_missing(dialect, table, found)

@@ -8,7 +8,8 @@ from typing import Final
 
 _ASYNC: Final = frozenset({"asyncpg", "aiosqlite", "asyncmy", "aiomysql"})
 _BACKTICKS: Final = frozenset({"pymysql", "MySQLdb", "mysql", "mariadb", "aiomysql", "asyncmy"})
-_KNOWN: Final = _ASYNC | _BACKTICKS | {"psycopg", "sqlite3", "django"}
+DRIVERS: Final = _ASYNC | _BACKTICKS | {"psycopg", "sqlite3"}
+_KNOWN: Final = DRIVERS | {"django"}
 _MARKS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 _MARKS_OF: Final = {"asyncpg": "$", "aiomysql": "%s", "django": "%s"}
 """Of those whose module does not say it."""

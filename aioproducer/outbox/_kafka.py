@@ -283,7 +283,6 @@ async def _enqueue(to: SendMethods, parts: Iterable[_Part]) -> list[tuple[BulkDe
     sent: list[tuple[BulkDelivery, Sequence[int]]] = []
     for rows, headers in parts:
         partition = rows.partitions[0]
-        check_partition(partition)
         bulk = await to.send_many(
             rows.topics[0],
             rows.values,

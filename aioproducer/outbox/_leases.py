@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from aioproducer.outbox._calls import ended, uninterrupted
@@ -33,6 +33,8 @@ class Lease(NamedTuple):
     renewals: int
     left_ms: int
     """Until the lease ends by the clock of the database."""
+    trouble: str | None
+    """Why its owner sends nothing."""
 
 
 class Holder(NamedTuple):
@@ -121,7 +123,8 @@ class Leases:
         relay = self._relay
         number = select(func.count()).select_from(relay).scalar_subquery()
         left_ms = relay.c.lease_until - current_ms()
-        query = select(relay.c.owner, relay.c.epoch, relay.c.renewals, left_ms, number).where(relay.c.id == shard)
+        columns = relay.c.owner, relay.c.epoch, relay.c.renewals, left_ms, relay.c.trouble, number
+        query = select(*columns).where(relay.c.id == shard)
         async with self._engine.connect() as connection:
             found = (await connection.execute(query)).one_or_none()
         if found is None or found[-1] != shards:
@@ -184,8 +187,7 @@ class Leases:
     async def holders(self) -> list[Holder]:
         """Return who works on each shard."""
         relay = self._relay
-        is_held = (relay.c.lease_until > current_ms()).label("is_held")
-        query = select(relay.c.id, relay.c.owner, relay.c.wanted_by, is_held).order_by(relay.c.id)
+        query = select(relay.c.id, relay.c.owner, relay.c.wanted_by, is_leased(relay)).order_by(relay.c.id)
         async with self._engine.connect() as connection:
             return [
                 Holder(shard, owner if is_held else None, wanted_by)
@@ -199,6 +201,11 @@ class Leases:
         wanted = update(relay).where(relay.c.id == holder.shard, relay.c.owner == holder.owner)
         async with self._engine.begin() as connection:
             await connection.execute(wanted.values(wanted_by=self.owner))
+
+
+def is_leased(relay: Table) -> ColumnElement[bool]:
+    """Return the column `is_leased`: whether a relay works, by the clock of the database."""
+    return (relay.c.lease_until > current_ms()).label("is_leased")
 
 
 def is_of(tables: Tables, state: State) -> ColumnElement[bool]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection
 
+from aioproducer.outbox._calls import CLOSE_S
+
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-
-_CLOSE_S: Final = 5.0
 
 
 async def listen(engine: AsyncEngine, channel: str, wake: Callable[[], object]) -> None:
@@ -42,7 +42,7 @@ async def _own_connection(engine: AsyncEngine) -> AsyncIterator[Any]:
         yield driver
     finally:
         with suppress(Exception):  # it may be lost
-            async with asyncio.timeout(_CLOSE_S):  # `wait_for` of Python 3.11 loses a cancellation beside an error
+            async with asyncio.timeout(CLOSE_S):  # `wait_for` of Python 3.11 loses a cancellation beside an error
                 await _close(connection, driver)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import delete, func, insert, inspect, select, update
 
-from aioproducer.outbox._errors import DECISIONS, OutboxError
-from aioproducer.outbox._leases import state_of
+from aioproducer.outbox._errors import DECISIONS, SKIP_BATCH, OutboxError, waits_for
+from aioproducer.outbox._leases import is_leased, state_of
 from aioproducer.outbox._protocol import State, decode_claimed, encode_claimed, runs_in, runs_of
 from aioproducer.outbox._shards import add_hash, shard_of
 from aioproducer.outbox._tables import RECORD_COLUMNS, current_ms, ids_within, ms_of, transacting
@@ -47,7 +47,7 @@ class Status(NamedTuple):
     rows_kept: int | None
     """Rows that were sent and are kept; None without a table for them."""
     shards: tuple[ShardStatus, ...]
-    """None before any relay."""
+    """Empty before any relay."""
 
     @property
     def trouble(self) -> str:
@@ -76,9 +76,8 @@ class Operations:
         """Count, and return who works."""
         rows, parked, relay, sent = self._tables
         age = select(current_ms() - ms_of(rows.c.created_at)).order_by(rows.c.id).limit(1)
-        is_leased = (relay.c.lease_until > current_ms()).label("is_leased")
         async with self._engine.connect() as connection:
-            found = (await connection.execute(select(relay, is_leased).order_by(relay.c.id))).all()
+            found = (await connection.execute(select(relay, is_leased(relay)).order_by(relay.c.id))).all()
             waiting = await self._waiting(connection, max(len(found), 1))
             age_ms = (await connection.execute(age)).scalar_one_or_none()
             aside = (await connection.execute(select(func.count()).select_from(parked))).scalar_one()
@@ -150,11 +149,10 @@ class Operations:
         """
         relay = self._tables.relay
         await connection.execute(update(relay).values(renewals=relay.c.renewals))  # locks them all, also on SQLite
-        leased = (relay.c.lease_until > current_ms()).label("is_leased")
-        for row in await connection.execute(select(relay, leased)):
+        for row in await connection.execute(select(relay, is_leased(relay))):
             runs = runs_in(decode_claimed(row.claimed))
             claimed = [each for each in ids if any(first <= each <= last for first, last in runs)]
-            if claimed and row.is_leased and not _says_doubt(row.trouble):
+            if claimed and row.is_leased and not waits_for(DECISIONS, row.trouble):
                 raise OutboxError(
                     f"the relay {row.owner} has row {claimed[0]} in its hands, and may send it: end the relay first, "
                     "or try again while it waits between two attempts"
@@ -208,9 +206,8 @@ class Operations:
             raise OutboxError(f"no relay has worked on outbox {self._tables.name!r} yet")
         if shard is None and number > 1 and not is_copy:
             raise OutboxError(f"outbox {self._tables.name!r} has {number} shards: say which one, as in --shard 0")
-        leased = (relay.c.lease_until > current_ms()).label("is_leased")
-        for row in await connection.execute(select(relay.c.trouble, leased).where(is_chosen)):
-            if row.trouble and not is_copy and not _says_doubt(row.trouble):
+        for row in await connection.execute(select(relay.c.trouble, is_leased(relay)).where(is_chosen)):
+            if row.trouble and not is_copy and not waits_for([SKIP_BATCH], row.trouble):
                 raise OutboxError(f"no batch is in doubt: the relay sends again once this is over: {row.trouble}")
             if row.is_leased and not row.trouble:
                 raise OutboxError("a relay works, so no batch is in doubt")
@@ -235,10 +232,6 @@ class Operations:
                 identity=identity, topic=state.topic, claimed=claimed, owner=None, lease_until=0, trouble=None
             )
         )
-
-
-def _says_doubt(trouble: str | None) -> bool:
-    return any(decision in (trouble or "") for decision in DECISIONS)
 
 
 def _text(key: bytes | None) -> str:

@@ -24,6 +24,7 @@ from aioproducer.outbox._arguments import (
     checked_keep,
 )
 from aioproducer.outbox._check import check_existing, is_creation_by_others
+from aioproducer.outbox._errors import NAME
 from aioproducer.outbox._kafka import ID_PREFIX, ProducerLog
 from aioproducer.outbox._leases import Leases
 from aioproducer.outbox._listen import listen
@@ -96,7 +97,7 @@ class Outbox:
 
     def __init__(  # noqa: PLR0913  # two groups: tables, and what a record passes
         self,
-        name: str = "kafka_outbox",
+        name: str = NAME,
         *,
         metadata: MetaData | None = None,
         schema: str | None = None,
@@ -268,7 +269,7 @@ class Outbox:
 
         Args:
             engine: of SQLAlchemy, asynchronous, and not of SQLite in memory, which has one connection for all; the
-                relay keeps one of its connections, and uses a second now and then.
+                relay keeps one of its connections for each shard, and uses another one now and then.
             bootstrap_servers: as of `Producer`, with its options.
             on_refused: what to do with a row that Kafka refuses for good. "stop": neither the rest of its batch nor
                 anything behind it is sent until it is accepted or skipped. "park": it is moved to the table of parked
@@ -283,16 +284,17 @@ class Outbox:
             batch_bytes: likewise, of keys, values and headers; a larger row is alone.
             lease_s: how long the others wait after the last sign of the one that works.
             id_prefix: of the transactional id and the consumer group, for access rules; an id of the database follows.
+                The same for all relays of an outbox: with another one they find no position, or an old one, and stop.
             **options: of the producer; `linger_ms` has no effect, since the rows of a batch are handed over in one go.
 
         Raises:
             TypeError: the engine is not asynchronous.
             ConfigurationError: an argument or option.
         """
-        check_engine(engine)
+        check_int("shards", shards, MAX_SHARDS)
+        check_engine(engine, shards)
         check_choice("on_refused", on_refused, tuple(_POLICIES))
         check_switch("transactional", transactional)
-        check_int("shards", shards, MAX_SHARDS)
         check_int("batch_rows", batch_rows)
         check_int("batch_bytes", batch_bytes)
         check_seconds("lease_s", lease_s, least=LEAST_LEASE_S, most=DAY_S)
@@ -323,7 +325,7 @@ class Outbox:
 
     def _insert(self, target: AsyncTarget | SyncTarget, rows: Sequence[Row | PendingRow]) -> Awaitable[None]:
         if is_async(target):
-            return self._insert_async(target, rows, begun_by(target))
+            return self._insert_async(target, rows, begun=begun_by(target))
         finished: list[Row] = []
         for row in rows:
             if isinstance(row, PendingRow):
@@ -337,11 +339,12 @@ class Outbox:
         self,
         session: AsyncTarget,
         rows: Sequence[Row | PendingRow],
-        begun: Transaction | SessionTransaction | None,
+        *,
+        begun: Transaction | SessionTransaction | bool,
     ) -> None:
         finished = [await self._maker.finished(row) if isinstance(row, PendingRow) else row for row in rows]
         if finished:
-            await self._inserts.insert_async(session, finished, begun)
+            await self._inserts.insert_async(session, finished, begun=begun)
 
 
 def _checked_metadata(metadata: object) -> MetaData:

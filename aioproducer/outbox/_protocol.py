@@ -29,12 +29,14 @@ from typing import Final, NamedTuple, Protocol
 
 from aioproducer.errors import KafkaError
 from aioproducer.outbox._errors import (
+    NAME,
     NEW_IDENTITY,
     RETRY_BATCH,
     SKIP_BATCH,
     ForeignPositionError,
     InDoubtError,
     RefusedRowError,
+    options_of,
 )
 
 Run = tuple[int, int]
@@ -123,8 +125,8 @@ class Store(Protocol):
     async def park(self, state: State, refused: Mapping[int, str]) -> None:
         """Move rows, by id, to the parked ones, each with its error, and write the state, which claims them no more."""
 
-    async def parked_keys(self) -> Mapping[tuple[str, bytes], int]:
-        """Return topic and key of the parked rows, with the first id of each."""
+    async def parked_keys(self, rows: Sequence[StoredRow]) -> Mapping[tuple[str, bytes], int]:
+        """Return topic and key of the parked rows that have those of one of these, with the first id of each."""
 
 
 class Log(Protocol):
@@ -171,8 +173,8 @@ class Policy(NamedTuple):
 STOP: Final = Policy()
 
 
-def settled(state: State, position: Position | None) -> State:
-    """Return the state without the batches that were committed.
+def settled(state: State, position: Position | None, outbox: str = NAME) -> State:
+    """Return the state without the batches that were committed; `outbox` is its name, for messages.
 
     Raises:
         InDoubtError: the offset is gone, and a batch may have been committed with it.
@@ -182,34 +184,39 @@ def settled(state: State, position: Position | None) -> State:
         return state
     if position is None:
         if state.claimed:
-            raise _in_doubt(state)
+            raise _in_doubt(state, outbox)
         return replace(state, topic=None)
     if position.token not in {state.token, state.former_token}:
-        raise _foreign(state, f"the token {position.token!r} at batch {position.number} is not of this database")
+        what = f"the token {position.token!r} at batch {position.number} is not of this database"
+        raise _foreign(state, what, outbox)
     if not state.confirmed <= position.number <= state.number:
-        raise _foreign(state, f"Kafka has batch {position.number}, the database {state.confirmed} to {state.number}")
+        what = f"Kafka has batch {position.number}, the database {state.confirmed} to {state.number}"
+        raise _foreign(state, what, outbox)
     left = tuple(batch for batch in state.claimed if batch.number > position.number)
     return replace(state, claimed=left, former_token=position.token)
 
 
-def _in_doubt(state: State) -> InDoubtError:
+def _in_doubt(state: State, outbox: str) -> InDoubtError:
     numbers = ", ".join(str(batch.number) for batch in state.claimed)
     ids = shown_runs(runs_in(state.claimed))
+    place = f"URL{options_of(outbox)}"
     option = "" if state.shards == 1 else f" --shard {state.shard}"
     return InDoubtError(
         f"the offset of the outbox's group in topic {state.topic!r} is gone (deleted with the topic, expired after "
-        "offsets.retention.minutes, or this is another cluster), so Kafka does not say whether batch "
-        f"{numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run `{SKIP_BATCH}"
-        f"{option} URL` if they are there, or `{RETRY_BATCH}{option} URL` to send them again; "
-        "where only some are there, run `aioproducer outbox skip URL ID...` for those first"
+        "offsets.retention.minutes, or this is another cluster, or the relay has another id_prefix), so Kafka does not "
+        f"say whether batch {numbers} with the rows {ids} was committed. Look for these rows in Kafka, then run "
+        f"`{SKIP_BATCH}{option} {place}` if they are there, or `{RETRY_BATCH}{option} {place}` to send them again; "
+        f"where only some are there, run `aioproducer outbox skip {place} ID...` for those first"
     )
 
 
-def _foreign(state: State, what: str) -> ForeignPositionError:
+def _foreign(state: State, what: str, outbox: str) -> ForeignPositionError:
+    command = f"{NEW_IDENTITY} URL{options_of(outbox)}"
     return ForeignPositionError(
         f"{what}: the database is a copy, or was restored from a backup, and another one has used the same identity "
-        f"{state.identity!r} on this cluster. To send from this database from now on, run "
-        f"`{NEW_IDENTITY} URL`; the rows that it holds are then sent, also those that the other one has sent"
+        f"{state.identity!r} on this cluster; or this relay has the id_prefix of an earlier one, and others have had "
+        "another one since. To send from this database from now on, run "
+        f"`{command}`; the rows that it holds are then sent, also those that the other one has sent"
     )
 
 
@@ -218,6 +225,7 @@ class Session:
 
     Args:
         state: that of the rise (S1).
+        outbox: its name, for messages.
         token: random.
         policy: what to do with a refused row.
         is_exact: False for clusters without transactions: what is claimed at a start is sent again, certainly or not.
@@ -231,6 +239,7 @@ class Session:
         log: Log,
         state: State,
         *,
+        outbox: str = NAME,
         token: str,
         policy: Policy = STOP,
         is_exact: bool = True,
@@ -240,6 +249,7 @@ class Session:
         self._store = store
         self._log = log
         self.state = state
+        self._outbox = outbox
         self._token = token
         self._policy = policy
         self._is_exact = is_exact
@@ -253,7 +263,7 @@ class Session:
         await self._log.open(self.state.identity)
         if self._is_exact:
             position = None if self.state.topic is None else await self._log.position(self.state.topic)
-            self.state = replace(settled(self.state, position), token=self._token)
+            self.state = replace(settled(self.state, position, self._outbox), token=self._token)
         else:
             self.state = replace(self.state, topic=None, token=self._token)
         await self._store.settle(self.state)
@@ -349,7 +359,7 @@ class Session:
     async def _without_parked_keys(self, rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
         if not self._policy.parks_key:
             return rows
-        first = await self._store.parked_keys()
+        first = await self._store.parked_keys(rows)
         behind = {
             row.id: "an earlier row of its key is parked"
             for row in rows
@@ -369,7 +379,7 @@ class Session:
             first = min(errors)
             raise RefusedRowError(
                 f"row {first} is refused: {errors[first]}. Neither its batch nor anything behind it is sent before: "
-                f"repair the cause, or run `aioproducer outbox skip URL {first}`"
+                f"repair the cause, or run `aioproducer outbox skip URL {first}{options_of(self._outbox)}`"
             )
         await self._move_to_parked(errors)
 

@@ -329,7 +329,7 @@ class Relay:
         self._waiting = await self._upkeep.counted() if is_own else None
         if self._shards > 1:
             await self._share()
-        if self._keep_s is not None and self._workers[0].is_working:
+        if self._keep_s is not None and self._working():
             await self._upkeep.delete_sent(self._keep_s)
 
     async def _share(self) -> None:

@@ -91,6 +91,8 @@ class _Counts:
     syncs: int = 0
     refused: int = 0
     trouble: str = ""
+    defect: str = ""
+    """What has ended the task; empty unless it was none of the errors that a file may have."""
     full: str = ""
     """Why there was no room at the last attempt; empty once a record has left since."""
     drops_logged: int = 0
@@ -194,15 +196,15 @@ class Spool:
         self._is_begun, self._loop = True, asyncio.get_running_loop()
         try:
             self._counts.contents = await self._in_thread(self._file.open)
+            self._counts.drops_logged = self._counts.contents.dropped
+            with suppress(SpoolError):  # the next look tells it
+                # What is too old is dropped before it is sent.
+                self._counts.contents = await self._in_thread(self._file.look)
         except BaseException:
             self._is_closed = True
+            self._thread.submit(self._file.close)  # cancelled, it may be open by now
             self._thread.shutdown(wait=False)
             raise
-        self._counts.drops_logged = self._counts.contents.dropped
-        with suppress(SpoolError):  # the next look tells it
-            self._counts.contents = await self._in_thread(
-                self._file.look
-            )  # what is too old is dropped before it is sent
         self._task = asyncio.create_task(self._run(), name=f"aioproducer-spool | {self._path.name}")
         await self._relay.start()
         return self
@@ -381,7 +383,10 @@ class Spool:
         """Return why nothing is stored any more by a spool that was not closed; empty without."""
         if self._loop is not None and self._loop.is_closed():
             return "the event loop on which the spool was started is closed"
-        return "the task of the spool was cancelled" if self._task is not None and self._task.done() else ""
+        if self._task is None or not self._task.done():
+            return ""
+        defect = self._counts.defect
+        return f"the task of the spool has ended: {defect}" if defect else "the task of the spool was cancelled"
 
     def _error_of_call(self, what: str) -> SpoolError:
         return SpoolError(f"spool {str(self._path)!r} {what}", outcome=Outcome.NOT_WRITTEN)
@@ -396,9 +401,14 @@ class Spool:
                     await self._store_entries(taken)
                 elif not self._entries:
                     await self._until_given()
+        except Exception as defect:
+            self._events.error("spool_ended", error=repr(defect), exc_info=defect)
+            self._counts.defect = f"{type(defect).__name__}: {defect}"
+            raise
         finally:
+            why = self._counts.defect or "the spool was cancelled as it closed"
             for entry in [*taken, *self._entries]:
-                _fail(entry, SpoolError("the spool was cancelled as it closed", outcome=Outcome.UNKNOWN))
+                _fail(entry, SpoolError(f"the record may not be stored: {why}", outcome=Outcome.UNKNOWN))
 
     def _take(self) -> list[_Entry]:
         number = min(len(self._entries), ENTRIES_AT_ONCE)

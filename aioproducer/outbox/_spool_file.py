@@ -16,8 +16,7 @@ from aioproducer.errors import Outcome
 from aioproducer.outbox._errors import SpoolError
 from aioproducer.outbox._protocol import decode_claimed, runs_in
 from aioproducer.outbox._record import Row
-from aioproducer.outbox._store import ROW_OVERHEAD
-from aioproducer.outbox._tables import Tables
+from aioproducer.outbox._tables import ROW_OVERHEAD, Tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from aioproducer.outbox._calls import ended, uninterrupted
 from aioproducer.outbox._check import check_dialect, check_tables
-from aioproducer.outbox._errors import RelayFencedError
+from aioproducer.outbox._errors import DECISIONS, RelayFencedError, waits_for
 from aioproducer.outbox._protocol import (
     Batch,
     Claimed,
@@ -38,15 +38,23 @@ from aioproducer.outbox._protocol import (
     runs_of,
 )
 from aioproducer.outbox._shards import add_hash, of_shard
-from aioproducer.outbox._tables import RECORD_COLUMNS, Tables, current_ms, current_time, ids_within, ms_of, transacting
+from aioproducer.outbox._tables import (
+    IDS_AT_ONCE,
+    RECORD_COLUMNS,
+    ROW_OVERHEAD,
+    Tables,
+    current_ms,
+    current_time,
+    ids_within,
+    ms_of,
+    transacting,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import CursorResult
     from sqlalchemy.engine import Row as SqlRow
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-ROW_OVERHEAD: Final = 64
-"""Bytes that a row counts beside its key, value and headers."""
 FIRST_ROWS: Final = 100
 
 
@@ -172,8 +180,8 @@ class SqlStore:
         """Write a state whose first batches may be missing, and remove the rows of those."""
         relay = self._tables.relay
         async with self._transaction(state) as connection:
-            known = (await connection.execute(select(relay.c.claimed).where(self._own))).scalar_one()
-            gone = [batch for batch in decode_claimed(known) if batch not in state.claimed]
+            known = (await connection.execute(select(relay.c.claimed, relay.c.trouble).where(self._own))).one()
+            gone = [batch for batch in decode_claimed(known.claimed) if batch not in state.claimed]
             await self._remove(connection, gone)
             await connection.execute(
                 update(relay)
@@ -183,6 +191,7 @@ class SqlStore:
                     topic=state.topic,
                     token=state.token,
                     former_token=state.former_token,
+                    trouble=None if waits_for(DECISIONS, known.trouble) else known.trouble,  # a doubt is over
                 )
             )
 
@@ -202,7 +211,14 @@ class SqlStore:
                 )
         if not rows:
             return None
-        return Claimed(claimed[-1], rows, is_full=len(rows) == self._limits.rows)
+        return Claimed(claimed[-1], rows, is_full=self._is_full(rows))
+
+    def _is_full(self, rows: Sequence[StoredRow]) -> bool:
+        """Return whether a limit has ended the claim; the statement counts the same bytes."""
+        if len(rows) == self._limits.rows:
+            return True
+        size = sum(len(row[2] or b"") + len(row[3] or b"") + len((row[4] or "").encode()) for row in rows)
+        return size + len(rows) * ROW_OVERHEAD >= self._limits.bytes
 
     async def _find_waiting(
         self, connection: AsyncConnection, claimed: Sequence[Batch]
@@ -262,12 +278,18 @@ class SqlStore:
         self.rows_parked += len(refused)
 
     @uninterrupted
-    async def parked_keys(self) -> Mapping[tuple[str, bytes], int]:
-        """Return topic and key of the parked rows, with the first id of each."""
+    async def parked_keys(self, rows: Sequence[StoredRow]) -> Mapping[tuple[str, bytes], int]:
+        """Return topic and key of the parked rows that have those of one of these, with the first id of each."""
         topic, key, id_ = (self._tables.parked.c[name] for name in ("topic", "key", "id"))
-        query = select(topic, key, func.min(id_)).where(key.is_not(None)).group_by(topic, key)
+        parked = select(topic, key, func.min(id_)).where(key.is_not(None)).group_by(topic, key)
+        keys = list({row.key for row in rows if row.key is not None})
+        found: dict[tuple[str, bytes], int] = {}
         async with self._transaction() as connection:
-            return {(topic, key): first for topic, key, first in await connection.execute(query)}
+            is_any = (await connection.execute(select(id_).where(key.is_not(None)).limit(1))).first()
+            for start in range(0, len(keys) if is_any else 0, IDS_AT_ONCE):
+                some = parked.where(topic.in_({row.topic for row in rows}), key.in_(keys[start : start + IDS_AT_ONCE]))
+                found |= {(topic, key): first for topic, key, first in await connection.execute(some)}
+        return found
 
     def _within(self, batches: Sequence[Batch]) -> Iterator[ColumnElement[bool]]:
         runs = runs_in(batches)

@@ -55,6 +55,8 @@ _TEXT: Final = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 _TIME: Final = DateTime(timezone=True).with_variant(mysql.TIMESTAMP(fsp=3), "mysql", "mariadb")
 _NAME_OF_TOPIC: Final = String(249).with_variant(mysql.VARCHAR(249, charset="ascii"), "mysql", "mariadb")
 
+ROW_OVERHEAD: Final = 64
+"""Bytes that a row counts beside its key, value and headers."""
 RECORD_COLUMNS: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
 
 
@@ -105,16 +107,12 @@ def _current_time(_element: current_time, compiler: SQLCompiler, **_: object) ->
 
 @compiles(current_ms)
 def _current_ms(_element: current_ms, compiler: SQLCompiler, **_: object) -> str:
-    return _CURRENT_MS[compiler.dialect.name].replace("%", "%%" if _doubles_percent(compiler) else "%")
+    return _CURRENT_MS[compiler.dialect.name]
 
 
 @compiles(ms_of)
 def _ms_of(element: ms_of, compiler: SQLCompiler, **_: object) -> str:
     return _MS_OF[compiler.dialect.name].format(compiler.process(element.clauses))
-
-
-def _doubles_percent(compiler: SQLCompiler) -> bool:
-    return compiler.dialect.paramstyle in {"format", "pyformat"}
 
 
 class Tables(NamedTuple):
@@ -135,11 +133,6 @@ class Tables(NamedTuple):
     def name(self) -> str:
         """Name of the outbox, with its schema."""
         return self.rows.fullname
-
-    @property
-    def record(self) -> tuple[ColumnElement[object], ...]:
-        """The columns that make a record, without the id."""
-        return tuple(self.rows.c[name] for name in RECORD_COLUMNS)
 
 
 def tables_of(name: str, metadata: MetaData, schema: str | None) -> Tables:

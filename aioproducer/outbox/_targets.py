@@ -23,7 +23,7 @@ from aioproducer.outbox._drivers import (
     quote_of,
     refuse_awaitable,
 )
-from aioproducer.outbox._errors import OutboxTableError
+from aioproducer.outbox._errors import OutboxTableError, creation_of
 from aioproducer.outbox._record import Row
 from aioproducer.outbox._tables import Tables
 from aioproducer.outbox._transactions import check_again, check_begun, checked, ended_by
@@ -149,17 +149,17 @@ class Inserts:
         self._note(target)
 
     async def insert_async(
-        self, target: AsyncTarget, rows: Sequence[Row], begun: Transaction | SessionTransaction | None
+        self, target: AsyncTarget, rows: Sequence[Row], *, begun: Transaction | SessionTransaction | bool
     ) -> None:
         """Insert by what is asynchronous.
 
         Args:
-            begun: the transaction, where one had begun when `enqueue` was called; it may have ended since.
+            begun: the transaction, where one had begun when `enqueue` was called, which may have ended since.
 
         Raises:
             NotInTransactionError: it has.
         """
-        check_again(target, self._insert, begun)
+        check_again(target, self._insert, begun=begun)
         try:
             if isinstance(target, AsyncSession):
                 await target.run_sync(self._by_session, rows)
@@ -234,10 +234,10 @@ class Inserts:
             text = f"column {Row._fields[int(argument[1]) - 1]}: {text}"
         elif not _MISSING.search(text):
             raise error
+        name = self._tables.name
         raise OutboxTableError(
-            f"cannot insert into table {self._tables.name!r} ({text}): `aioproducer outbox create URL` creates it, or "
-            "says which of its columns is wrong; so does a migration of the tables in the MetaData of "
-            "Outbox(metadata=...)"
+            f"cannot insert into table {name!r} ({text}): {creation_of(name)} creates it, or says which of "
+            "its columns is wrong; so does a migration of the tables in the MetaData of Outbox(metadata=...)"
         ) from error
 
 

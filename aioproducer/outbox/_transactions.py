@@ -16,12 +16,15 @@ from aioproducer.outbox._errors import NotInTransactionError, OutboxError
 
 _IDLE: Final = 0
 """The status of a connection of psycopg without a transaction."""
+_OPEN: Final = (1, 2, 3)
+"""Its status with one: a statement runs, none does, one has failed."""
 _FAILED: Final = 3
 """Its status where a statement has failed."""
 _STATE_FAILED: Final = "25P02"
 """What PostgreSQL answers to a statement in a transaction that has failed."""
 _IN_TRANSACTION: Final = 1
 """The bit of MySQL's status."""
+_ENDED_BEFORE: Final = "the transaction in which enqueue was called has ended: await the call within it"
 _ENDED: Final = re.compile(
     r"operate on (a )?closed|cursor closed|permanently closed|(connection|cursor) is closed|released back to the pool",
     re.IGNORECASE,
@@ -48,26 +51,31 @@ def checked(target: object, statement: Insert) -> object:
     return target
 
 
-def begun_by(target: object) -> Transaction | SessionTransaction | None:
-    """Return the transaction of SQLAlchemy, also a savepoint, that a row would be in; None where none has begun yet."""
+def begun_by(target: object) -> Transaction | SessionTransaction | bool:
+    """Return the transaction that a row would be in, also a savepoint; of a driver, whether there is one.
+
+    False where none has begun yet: the row's statement begins it.
+    """
     if isinstance(target, AsyncSession):
         target = target.sync_session
     elif isinstance(target, AsyncConnection):
         target = target.sync_connection
     if isinstance(target, Session | Connection):
-        return target.get_nested_transaction() or target.get_transaction()
-    return None
+        return target.get_nested_transaction() or target.get_transaction() or False
+    return _has_transaction(target)
 
 
-def check_again(target: object, statement: Insert, begun: Transaction | SessionTransaction | None) -> None:
+def check_again(target: object, statement: Insert, *, begun: Transaction | SessionTransaction | bool) -> None:
     """Refuse to insert where what `enqueue` was called in has ended before it was awaited.
 
     Raises:
         NotInTransactionError: the row would be alone, or in another transaction.
     """
-    if begun is not None and not begun.is_active:
-        raise NotInTransactionError("the transaction in which enqueue was called has ended: await the call within it")
+    if not isinstance(begun, bool) and not begun.is_active:
+        raise NotInTransactionError(_ENDED_BEFORE)
     checked(target, statement)
+    if begun is True and not _has_transaction(target):
+        raise NotInTransactionError(_ENDED_BEFORE)
 
 
 def check_begun(connection: Connection) -> None:
@@ -209,6 +217,17 @@ def _has_begun(connection: object) -> bool:
     if isinstance(status, int):
         return bool(status & _IN_TRANSACTION)
     return getattr(connection, "in_transaction", None) is True
+
+
+def _has_transaction(target: object) -> bool:
+    """Return whether a transaction is open on a connection that must be awaited, or on that of a cursor."""
+    connection = getattr(target, "connection", None) if is_cursor(target) else target
+    if driver_of(target) == "asyncpg":
+        return getattr(connection, "is_in_transaction", bool)() is True
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg
+    if status is not None:
+        return status in _OPEN
+    return _has_begun(connection)
 
 
 def _check_django(cursor_or_connection: object) -> None:

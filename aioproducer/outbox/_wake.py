@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
+from contextlib import suppress
 from typing import Final
 
 from sqlalchemy import event
@@ -27,7 +29,7 @@ class Waker:
 
     def wake(self) -> None:
         """Let the relay look for rows now."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed, and the relay with it
             self._loop.call_soon_threadsafe(self._event.set)
 
     def clear(self) -> None:
@@ -46,18 +48,22 @@ class Waker:
 
 
 _WAKERS: Final[weakref.WeakSet[Waker]] = weakref.WeakSet()
+_LOCK: Final = threading.Lock()
+"""Of the set: sessions commit in any thread."""
 
 
 def watch(waker: Waker) -> None:
     """Wake a relay after each commit of a session that has used its outbox."""
     if not event.contains(Session, "after_commit", _committed):
         event.listen(Session, "after_commit", _committed)
-    _WAKERS.add(waker)
+    with _LOCK:
+        _WAKERS.add(waker)
 
 
 def forget(waker: Waker) -> None:
     """Wake a relay no more."""
-    _WAKERS.discard(waker)
+    with _LOCK:
+        _WAKERS.discard(waker)
 
 
 def mark(session: Session, outbox: str) -> None:
@@ -68,10 +74,14 @@ def mark(session: Session, outbox: str) -> None:
 
 def wake_all(outbox: str) -> None:
     """Wake the relays of an outbox in this process."""
-    for waker in [each for each in _WAKERS if each.outbox == outbox]:
+    with _LOCK:
+        woken = [each for each in _WAKERS if each.outbox == outbox]
+    for waker in woken:
         waker.wake()
 
 
 def _committed(session: Session) -> None:
+    if session.in_nested_transaction():  # only a savepoint is released
+        return
     for outbox in session.info.pop(_MARK, ()):
         wake_all(outbox)

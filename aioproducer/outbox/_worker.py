@@ -161,7 +161,7 @@ class ShardWorker:
             is_over = is_free or lease.left_ms <= 0 or monotonic() - seen_at > self._choices.lease_s
             if is_over and (state := await self._leases.take_over(self._shard, self._shards, lease)) is not None:
                 return state
-            self.knows_who_works, self.attempts.trouble = True, ""
+            self.knows_who_works, self.attempts.trouble = True, lease.trouble or ""
             await asyncio.sleep(min(self._choices.lease_s / 5, 1.0))
 
     async def _work(self, state: State, sending: Coroutine[object, object, None]) -> None:
@@ -211,6 +211,7 @@ class ShardWorker:
             self._store,
             self._kafka,
             state,
+            outbox=self._outbox,
             token=secrets.token_hex(8),
             policy=policy,
             is_exact=is_exact,

@@ -162,6 +162,15 @@ def test_parameter_that_a_driver_refuses_is_told(command: list[str]) -> None:
     ]
 
 
+@pytest.mark.parametrize("password", ["p@s:ecret", "p@127.0.0.1/ecret", "p:ecret@", "p@s/s:ecret"])
+def test_no_part_of_a_password_is_told(password: str) -> None:
+    result = refused("outbox", "status", f"postgresql+asyncpg://user:{password}@host/name")
+
+    assert result.code == 2
+    assert "is written as %40" in result.errors[0]
+    assert "ecret" not in "".join(result.errors)
+
+
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 async def test_relay_ends_where_the_database_refuses_it(driver: str) -> None:
     if reason := missing_for_postgres():
@@ -173,7 +182,7 @@ async def test_relay_ends_where_the_database_refuses_it(driver: str) -> None:
         server.stop()
 
     assert result.code == 1
-    assert 'database "postgresx" does not exist' in result.errors[-1]
+    assert ['database "postgresx" does not exist' in error for error in result.errors] == [True]
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
@@ -203,7 +212,8 @@ def test_relay_names_the_line_of_an_option(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments,text",
     [
-        (["create", "orders.db"], "URL: Could not parse SQLAlchemy URL"),
+        (["create", "orders.db"], "URL: it cannot be read; it is like postgresql+asyncpg://user:password@host/name"),
+        (["relay", URL, "-b", "127.0.0.1:1", "--id-prefix", "a{b}"], "--id-prefix must be printable text"),
         (["create", "sqlite:///a.db"], "URL: The asyncio extension requires an async driver"),
         (["create", URL, "--table", "a b"], "name must be the name of a table"),
         (["create", "sqlite+aiosqlite://"], "URL: engine must give each transaction a connection of its own"),

@@ -277,10 +277,11 @@ class ModelStore:
 
         await self._ask(effect)
 
-    async def parked_keys(self) -> Mapping[tuple[str, bytes], int]:
+    async def parked_keys(self, rows: Sequence[StoredRow]) -> Mapping[tuple[str, bytes], int]:
         def effect() -> Mapping[tuple[str, bytes], int]:
             oldest_last = sorted(self._world.parked.items(), reverse=True)
-            return {("topic", key.encode()): number for number, key in oldest_last}
+            found = {("topic", key.encode()): number for number, key in oldest_last}
+            return {key: number for key, number in found.items() if key in {(row.topic, row.key) for row in rows}}
 
         keys = await self._ask(effect)
         assert isinstance(keys, dict)

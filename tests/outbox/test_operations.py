@@ -1,5 +1,6 @@
 """What people do with an outbox beside its relay."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
@@ -9,7 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from aioproducer import ProducerRecord
 from aioproducer.outbox import Outbox, OutboxError
+from aioproducer.outbox._kafka import ProducerLog
 from aioproducer.outbox._operations import Operations
+from aioproducer.outbox._protocol import Position, StoredRow
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
 
@@ -85,6 +88,46 @@ async def test_batch_is_not_touched_while_a_relay_works(
         await until(lambda: relay.statistics().is_working)
         with pytest.raises(OutboxError, match="a relay works, so no batch is in doubt"):
             await Operations(outbox, engine).skip_batch()
+
+
+async def test_doubt_that_is_over_is_not_said_any_more(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relay that has found the offset sends the batch: it must not be told to send it again meanwhile."""
+    await leave_a_batch_in_doubt(engine, outbox, kafka)
+    commit, asked, may_commit = ProducerLog.commit, asyncio.Event(), asyncio.Event()
+
+    async def commit_later(log: ProducerLog, rows: list[StoredRow], *position: *tuple[str, Position]) -> None:
+        if rows:
+            asked.set()
+            await may_commit.wait()
+        await commit(log, rows, *position)
+
+    monkeypatch.setattr(ProducerLog, "commit", commit_later)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE kafka_outbox_relay SET topic = 'orders'"))
+    async with relaying(outbox, engine, kafka):
+        await asked.wait()
+        with pytest.raises(OutboxError, match="a relay works, so no batch is in doubt"):
+            await Operations(outbox, engine).retry_batch(new_identity=False)
+        may_commit.set()
+        await until(lambda: sent(kafka) == [b"a", b"b", b"c"])
+
+
+@pytest.mark.parametrize("decide", [Operations.skip_batch, partial(Operations.retry_batch, new_identity=False)])
+async def test_batch_of_a_copied_database_is_not_touched(  # noqa: PLR0917  # fixtures
+    decide: Callable[[Operations], Awaitable[int]], engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """It would go on under the identity of the original."""
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE kafka_outbox_relay SET token = 'x', former_token = 'y'"))
+    async with relaying(outbox, engine, kafka) as relay:
+        await until(lambda: "retry --new-identity" in relay.health().reason)
+    with pytest.raises(OutboxError, match="no batch is in doubt: the relay sends again once this is over: the token"):
+        await decide(Operations(outbox, engine))
 
 
 @pytest.mark.parametrize("change", [Operations.skip_batch, partial(Operations.retry_batch, new_identity=False)])

@@ -85,7 +85,7 @@ def test_model_finds_a_cluster_that_does_not_fence(monkeypatch: pytest.MonkeyPat
 
 
 def test_model_finds_a_start_that_does_not_read_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_protocol, "settled", lambda state, _position: state)
+    monkeypatch.setattr(_protocol, "settled", lambda state, *_: state)
 
     check_that_it_is_found()
 

@@ -200,6 +200,33 @@ async def test_refused_row_stops_the_rows_behind_it(engine: AsyncEngine, outbox:
         assert relay.statistics().retries >= 1
 
 
+async def test_remedy_names_the_table(engine: AsyncEngine, kafka: FakeCluster) -> None:
+    """Else it would concern the row of another outbox."""
+    other = Outbox("orders_outbox")
+    await other.create(engine)
+    await write(engine, other, ProducerRecord("missing", b"a"))
+    async with relaying(other, engine, kafka, max_block_ms=200) as relay:
+        await until(lambda: "aioproducer outbox skip URL 1 --table orders_outbox" in relay.health().reason)
+
+
+async def test_relay_that_stands_by_says_what_the_other_is_stopped_by(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """A probe that asks either of them finds it, all the time."""
+    await write(engine, outbox, ProducerRecord("missing", b"a"))
+    options: dict[str, object] = {"max_block_ms": 300, "lease_s": 1}
+    async with relaying(outbox, engine, kafka, **options) as one, relaying(outbox, engine, kafka, **options) as two:
+        await until(lambda: all("row 1 is refused" in each.health().reason for each in (one, two)))
+        reasons = set()
+        for _ in range(30):
+            await asyncio.sleep(0.05)
+            reasons |= {one.health().reason, two.health().reason}
+        kafka.create_topic("missing", 1)
+        await until(lambda: one.health().is_ready and two.health().is_ready)
+
+    assert all("row 1 is refused" in reason for reason in reasons)
+
+
 @pytest.mark.parametrize("policy,arrived", [("park", [b"b", b"c"]), ("park key", [b"c"])])
 async def test_refused_row_is_parked(  # noqa: PLR0917  # fixtures
     policy: str, arrived: list[bytes], engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
@@ -332,13 +359,27 @@ def test_engine_with_one_shared_connection_is_refused(outbox: Outbox) -> None:
         outbox.relay(create_async_engine("sqlite+aiosqlite://"), "localhost:9092")
 
 
-@pytest.mark.parametrize("size, overflow, is_refused", [(1, 0, True), (1, 1, False), (2, 0, False), (0, 0, False)])
-def test_pool_of_one_connection_is_refused(outbox: Outbox, *, size: int, overflow: int, is_refused: bool) -> None:
-    """The relay keeps one for the rows that it sends, and could not renew its lease; 0 means any number."""
+@pytest.mark.parametrize(
+    "size, overflow, shards, is_refused",
+    [
+        (1, 0, 1, True),
+        (1, 1, 1, False),
+        (2, 0, 1, False),
+        (0, 0, 1, False),
+        (1, 3, 4, True),
+        (1, 4, 4, False),
+        (1, -1, 4, False),
+    ],
+)
+def test_pool_with_too_few_connections_is_refused(
+    outbox: Outbox, *, size: int, overflow: int, shards: int, is_refused: bool
+) -> None:
+    """Each shard keeps one for its rows, and could not renew its lease; 0 and -1 mean any number."""
     engine = create_async_engine("sqlite+aiosqlite:///a.db", pool_size=size, max_overflow=overflow)
 
-    with pytest.raises(ConfigurationError, match="two connections at a time") if is_refused else nullcontext():
-        outbox.relay(engine, "localhost:9092")
+    text = f"engine must lend a relay {shards + 1} connections at a time"
+    with pytest.raises(ConfigurationError, match=text) if is_refused else nullcontext():
+        outbox.relay(engine, "localhost:9092", shards=shards)
 
 
 async def test_lost_cancellation_does_not_keep_the_relay(  # noqa: PLR0917  # fixtures

@@ -178,6 +178,23 @@ async def claim(engine: AsyncEngine, state: State, *, rows: int) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("most_bytes, is_full", [(1_000, True), (1_000_000, False)])
+async def test_claim_that_its_bytes_end_is_full(
+    engine: AsyncEngine, outbox: Outbox, leases: Leases, *, most_bytes: int, is_full: bool
+) -> None:
+    """The next one is claimed while it is committed."""
+    await leases.create(1)
+    state = await taken(leases, 0, 1)
+    await write(engine, outbox, *(ProducerRecord("orders", bytes(200)) for _ in range(20)))
+    store = SqlStore(engine, TABLES, lease_s=10, limits=Limits(5_000, most_bytes))
+    await store.open()
+    claimed = await store.claim(state, [])
+    await store.close()
+
+    assert claimed is not None
+    assert (len(claimed.rows) < 20, claimed.is_full) == (is_full, is_full)
+
+
 async def test_number_stays_where_a_relay_came_between(leases: Leases) -> None:
     """A relay of before has taken its shard since it was finished."""
     await leases.create(2)

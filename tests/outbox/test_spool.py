@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from math import inf, nan
@@ -17,7 +18,7 @@ import pytest
 
 from aioproducer import ConfigurationError, JsonSerializer, Outcome, ProducerRecord, RecordTooLargeError
 from aioproducer.outbox import Outbox, Spool, SpoolError, SpoolFullError, _spool
-from aioproducer.outbox._spool_file import SpoolFile
+from aioproducer.outbox._spool_file import Contents, SpoolFile
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import sent, until
 
@@ -352,6 +353,45 @@ async def test_cancelled_call_leaves_the_others(path: Path) -> None:
         await asyncio.gather(*calls, return_exceptions=True)
 
     assert values(path) in ([b"0", b"2"], [b"0", b"1", b"2"])
+
+
+async def test_defect_that_ends_the_task_is_told(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    def fail(_file: SpoolFile) -> int:
+        raise ZeroDivisionError("a defect")
+
+    async with Spool(path, NOWHERE) as spool:
+        monkeypatch.setattr(SpoolFile, "_free_bytes", fail)
+        with pytest.raises(SpoolError, match="may not be stored: ZeroDivisionError: a defect"):
+            await spool.enqueue("orders", b"a")
+        assert spool.health().reason == "the task of the spool has ended: ZeroDivisionError: a defect"
+        with pytest.raises(SpoolError, match="cannot store: the task of the spool has ended: ZeroDivisionError"):
+            await spool.enqueue("orders", b"b")
+
+
+async def test_start_that_is_cancelled_closes_the_file(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    looks, may_look, closed = threading.Event(), threading.Event(), threading.Event()
+    look, close = SpoolFile.look, SpoolFile.close
+
+    def look_later(file: SpoolFile) -> Contents:
+        looks.set()
+        may_look.wait()
+        return look(file)
+
+    def note_close(file: SpoolFile) -> None:
+        close(file)
+        closed.set()
+
+    monkeypatch.setattr(SpoolFile, "look", look_later)
+    monkeypatch.setattr(SpoolFile, "close", note_close)
+    spool = Spool(path, NOWHERE)
+    start = asyncio.create_task(spool.start())
+    await asyncio.to_thread(looks.wait)
+    start.cancel()
+    await asyncio.wait([start])
+    may_look.set()
+
+    assert await asyncio.to_thread(closed.wait, 60)
+    await spool.close()
 
 
 async def test_spool_that_is_not_open_refuses(path: Path) -> None:

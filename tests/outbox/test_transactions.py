@@ -95,6 +95,19 @@ async def test_row_in_a_transaction_that_has_ended_is_refused(
     assert rows_in(database) == []
 
 
+async def test_row_awaited_after_a_transaction_of_a_driver_is_refused(outbox: Outbox, database: Path) -> None:
+    """It would be in another one, which nobody commits."""
+    async with aiosqlite.connect(database) as connection:
+        first = outbox.enqueue(connection, "orders", b"0")  # begins it
+        await first
+        late = outbox.enqueue(connection, "orders", b"1")
+        await connection.commit()
+        with pytest.raises(NotInTransactionError, match="has ended: await the call within it"):
+            await late
+
+    assert len(rows_in(database)) == 1
+
+
 async def test_session_without_autobegin_must_have_begun(engine: AsyncEngine, outbox: Outbox, database: Path) -> None:
     async with AsyncSession(engine, autobegin=False) as session:
         with pytest.raises(NotInTransactionError, match="begin one first"):

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from aioproducer import ConfigurationError, ProducerRecord
 from aioproducer.outbox import Outbox
 from aioproducer.outbox._operations import Operations
+from aioproducer.outbox._upkeep import Upkeep
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
 
@@ -55,6 +56,23 @@ async def test_rows_are_kept_and_deleted_after_their_time(  # noqa: PLR0917  # f
         await until_kept(any_engine, 1)
 
     assert len(sent(kafka)) == MANY
+
+
+async def test_old_rows_are_deleted_while_the_first_shard_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine, outbox: Outbox
+) -> None:
+    deleted: list[float] = []
+
+    async def delete_sent(_upkeep: Upkeep, older_than_s: float) -> None:
+        deleted.append(older_than_s)
+
+    monkeypatch.setattr(Upkeep, "delete_sent", delete_sent)
+    relay = outbox.relay(engine, "127.0.0.1:1", shards=2, keep=60)
+    await relay._look()  # noqa: SLF001  # one of the looks that a relay takes
+    relay._workers[1].is_working = True  # noqa: SLF001  # as when a row of the other shard is refused
+    await relay._look()  # noqa: SLF001
+
+    assert deleted == [60]
 
 
 async def test_rows_of_a_relay_that_died_are_kept(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
