@@ -115,6 +115,7 @@ class Outbox:
         )
         self._tables = tables_of(name, self._metadata, schema)
         self._inserts = Inserts(self._tables)
+        self._label = f"outbox {self._tables.name}"
 
     @property
     def metadata(self) -> MetaData:
@@ -318,10 +319,10 @@ class Outbox:
                 keeps=keep_s is not None,
             )
             sides = Sides(leases, store, new_log())
-            return ShardWorker(self.name, shard, of, sides=sides, choices=choices, on_work=on_work)
+            return ShardWorker(self.name, shard, of, label=self._label, sides=sides, choices=choices, on_work=on_work)
 
         parts = Parts(leases, Upkeep(engine, self._tables), worker, partial(listen, engine, self._tables.rows.name))
-        return Relay(self.name, parts, shards=shards, lease_s=lease_s, keep_s=keep_s)
+        return Relay(self.name, parts, label=self._label, shards=shards, lease_s=lease_s, keep_s=keep_s)
 
     def _insert(self, target: AsyncTarget | SyncTarget, rows: Sequence[Row | PendingRow]) -> Awaitable[None]:
         if is_async(target):

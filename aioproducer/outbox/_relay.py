@@ -83,9 +83,10 @@ class Relay:
     """
 
     def __init__(
-        self, name: str, parts: Parts, *, shards: int = 1, lease_s: float, keep_s: float | None = None
+        self, name: str, parts: Parts, *, label: str, shards: int = 1, lease_s: float, keep_s: float | None = None
     ) -> None:
         self._name = name
+        self._label = label
         self._leases, self._upkeep, self._make_worker, self._listening = parts
         self._shards = shards
         self._lease_s = lease_s
@@ -93,7 +94,7 @@ class Relay:
         self._has_worked = asyncio.Event()
         self._workers = [self._make_worker(shard, shards, self._has_worked.set) for shard in range(shards)]
         self._done_before = Counts()  # by workers on shards of another number
-        self._events = event_log(self.label)
+        self._events = event_log(label)
         self._attempts = Attempts(self._events)
         self._stored_shards = shards
         self._is_begun = self._is_closed = False
@@ -149,8 +150,8 @@ class Relay:
 
     @property
     def label(self) -> str:
-        """The name of the relay in metrics, logs and pages: `outbox` and the table."""
-        return f"outbox {self._name}"
+        """The name of the relay in metrics, logs and pages: `outbox` and the table; that of a spool has the spool's."""
+        return self._label
 
     def statistics(self) -> RelayStatistics:
         """Return a snapshot of counters and gauges."""

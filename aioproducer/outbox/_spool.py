@@ -160,7 +160,9 @@ class Spool:
             interceptors=config.interceptors,
             max_request_size=config.max_request_size,
         )
+        self._label = f"spool {self._path.name}"
         outbox = Outbox()
+        outbox._label = self._label  # noqa: SLF001  # of the same package
         self._name = outbox.name
         self._bounds = bounds
         self._file = SpoolFile(self._path, outbox._tables, bounds, lock_timeout_s=lock_timeout_s)  # noqa: SLF001  # of the same package
@@ -172,7 +174,7 @@ class Spool:
             transactional=transactional,
             batch_bytes=max(min(BATCH_BYTES, max_bytes // 4), 1),  # what is being sent cannot be dropped
         )
-        self._events = event_log(f"spool {self._path.name}")
+        self._events = event_log(self._label)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="aioproducer-spool")
         self._entries: deque[_Entry] = deque()
         self._given = asyncio.Event()
@@ -329,7 +331,7 @@ class Spool:
     def metrics(self) -> list[Metric]:
         """Return the metrics of the spool and its relay; `ProducerCollector(spool)` shows them to Prometheus."""
         found = self.statistics()
-        tags = {"client-id": f"spool {self._path.name}"}
+        tags = {"client-id": self._label}
         counters = {
             "spool-records-stored-total": found.records_stored,
             "spool-records-refused-total": found.records_refused,

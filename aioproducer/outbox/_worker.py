@@ -59,17 +59,19 @@ class ShardWorker:
 
     Args:
         outbox: name of the table.
+        label: of the relay, for logs.
         shard: number, from 0.
         shards: how many there are.
         on_work: called each time this begins to send.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its names, its place, and what it works with
         self,
         outbox: str,
         shard: int,
         shards: int,
         *,
+        label: str,
         sides: Sides,
         choices: Choices,
         on_work: Callable[[], object],
@@ -80,7 +82,7 @@ class ShardWorker:
         self._leases, self._store, self._kafka = sides
         self._choices = choices
         self._on_work = on_work
-        self._events = event_log(f"outbox {outbox}" if shards == 1 else f"outbox {outbox} shard {shard}")
+        self._events = event_log(label if shards == 1 else f"{label} shard {shard}")
         self.attempts: Attempts = Attempts(self._events)
         self.is_working: bool = False
         self.knows_who_works: bool = False

@@ -448,7 +448,9 @@ async def test_metrics_show_spool_and_relay(path: Path) -> None:
     async with Spool(path, NOWHERE) as spool:
         await spool.enqueue("orders", bytes(100))
         found = {metric.name: metric.value for metric in spool.metrics()}
+        labels = {metric.tags["client-id"] for metric in spool.metrics()} | {spool.relay.label}
 
+    assert labels == {f"spool {path.name}"}
     assert found["spool-records-stored-total"] == 1
     assert found["spool-bytes-waiting"] == RECORD
     assert found["outbox-rows-sent-total"] == 0

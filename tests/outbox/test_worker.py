@@ -34,7 +34,7 @@ async def test_wake_up_that_is_trusted_needs_no_look(*, is_woken: bool, trusts: 
     rows, waker = Rows(), Waker("orders")
     sides = Sides(cast("Leases", None), cast("SqlStore", rows), cast("ProducerLog", None))
     choices = Choices(STOP, is_exact=True, lease_s=10.0)
-    worker = ShardWorker("orders", 0, 1, sides=sides, choices=choices, on_work=lambda: None)
+    worker = ShardWorker("orders", 0, 1, label="outbox orders", sides=sides, choices=choices, on_work=lambda: None)
     if is_woken:
         waker.wake()
 
