@@ -315,12 +315,13 @@ def check_text(name: str, text: object) -> None:
         raise ValueError(f"{name} must be at most {MAX_TEXT_BYTES} bytes long, not {size}")
 
 
-def check_payload(name: str, payload: object) -> None:
+def check_payload(name: str, payload: object, owner: str = "Producer") -> None:
     """Refuse a key or value that is not bytes, for a producer without a serializer.
 
     Args:
         name: `key` or `value`, for the message.
         payload: `bytes`, `bytearray`, `memoryview` or `None` pass.
+        owner: the class that takes serializers, for the message.
 
     Raises:
         TypeError: anything else; the message shows the call that works.
@@ -328,9 +329,9 @@ def check_payload(name: str, payload: object) -> None:
     if payload is None or isinstance(payload, bytes | bytearray | memoryview):
         return
     if isinstance(payload, str):
-        hint = f"{name}=text.encode(), or Producer(..., {name}_serializer=StringSerializer())"
+        hint = f"{name}=text.encode(), or {owner}(..., {name}_serializer=StringSerializer())"
     else:
-        hint = f"Producer(..., {name}_serializer=JsonSerializer()), or a serializer of your own"
+        hint = f"{owner}(..., {name}_serializer=JsonSerializer()), or a serializer of your own"
     raise TypeError(f"{name} must be bytes, bytearray, memoryview or None, not {_kind(payload)}; try {hint}")
 
 

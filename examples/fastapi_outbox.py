@@ -9,7 +9,8 @@ DATABASE_URL=postgresql+asyncpg://user@host/name has it use PostgreSQL, with asy
 
 An order and its event are committed by one transaction, so neither is ever without the other. A request needs no
 broker.
-Start as many of these as you like: the relay of one sends, and those of the others stand by.
+Once the first has made the tables, start as many of these as you like: the relay of one sends, and those of the others
+stand by.
 """
 
 import os

@@ -31,6 +31,7 @@ from aioproducer.outbox._relay import rows_text
 REPORT_S: Final = 1.0
 LIKE: Final = "postgresql+asyncpg://user:password@host/name"
 SHARDS_OF_A_POOL: Final = 10
+KEY_SHOWN: Final = 40
 INT64: Final = 2**63
 URL_VARIABLE: Final = "AIOPRODUCER_OUTBOX_URL"
 REFUSED_STATES: Final = ("28", "3D", "42")
@@ -52,9 +53,13 @@ TableName: TypeAlias = Annotated[str, typer.Option("--table", metavar="NAME", he
 Schema: TypeAlias = Annotated[
     str | None, typer.Option("--schema", metavar="NAME", help="Schema of the tables.", show_default=False)
 ]
+ParkedIds: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="[ID]...", help="Ids of parked rows; none is all.", show_default=False),
+]
 Ids: TypeAlias = Annotated[
     list[int] | None,
-    typer.Argument(metavar="[ID]...", help="Ids of rows; none is all.", show_default=False),
+    typer.Argument(metavar="[ID]...", help="Ids of rows; before a negative one write `--`.", show_default=False),
 ]
 OfBatch: TypeAlias = Annotated[
     bool, typer.Option("--batch", help="The batch of which Kafka does not say whether it was committed.")
@@ -241,6 +246,8 @@ def _say_status(found: Status) -> None:
     say(f"{name.replace('_', ' '):<16}{_shown(value)}" for name, value in counts.items())
     rows = [tuple(map(_shown, shard[:-1])) for shard in found.shards]
     say(columns(("SHARD", "ROWS WAITING", "RELAY", "BATCH"), rows) if rows else ["no relay has worked yet"])
+    if found.trouble and not any(shard.trouble for shard in found.shards):
+        say([found.trouble])
     for shard in found.shards:
         if shard.trouble:  # whole, since it ends with what to do
             say([f"shard {shard.shard}: {printable(shard.trouble, None)}"])
@@ -258,7 +265,7 @@ def parked(url: Url, table: TableName = NAME, schema: Schema = None, as_json: Js
         if as_json:
             say_json(row._asdict() for row in found)
         else:
-            rows = [(str(row.id), row.topic, row.key, row.parked_at, row.error) for row in found]
+            rows = [(str(row.id), row.topic, _shown(row.key)[:KEY_SHOWN], row.parked_at, row.error) for row in found]
             say(columns(("ID", "TOPIC", "KEY", "PARKED AT", "ERROR"), rows) if rows else ["no parked rows"])
 
     _with_database(url, table, schema, run=run)
@@ -267,7 +274,7 @@ def parked(url: Url, table: TableName = NAME, schema: Schema = None, as_json: Js
 @outbox.command("retry")
 def retry(
     url: Url,
-    ids: Ids = None,
+    ids: ParkedIds = None,
     batch: OfBatch = False,
     new_identity: Annotated[
         bool,
@@ -283,7 +290,7 @@ def retry(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    url, numbers = _url_and_ids(url, ids, is_batch=batch or new_identity)
+    url, numbers = _url_and_ids(url, ids, is_batch=batch or new_identity, shard=shard)
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         operations = Operations(made, engine)
@@ -310,7 +317,7 @@ def skip(
 
     Exit code 0: done. 1: there is none, or the database refused. 2: invalid usage.
     """
-    url, numbers = _url_and_ids(url, ids, is_batch=batch)
+    url, numbers = _url_and_ids(url, ids, is_batch=batch, shard=shard)
     if not numbers and not batch:
         usage_error("skip: give the URL of the database, and then the ids of rows, or --batch")
 
@@ -325,7 +332,7 @@ def skip(
     _with_database(url, table, schema, run=run)
 
 
-def _url_and_ids(url: str, ids: list[int] | None, *, is_batch: bool) -> tuple[str, list[int]]:
+def _url_and_ids(url: str, ids: list[int] | None, *, is_batch: bool, shard: int | None) -> tuple[str, list[int]]:
     """Return the URL, and the ids of rows; where the variable has the URL, the first argument may be an id."""
     numbers = ids or []
     if url.isdecimal() and (known := os.environ.get(URL_VARIABLE)):
@@ -335,6 +342,8 @@ def _url_and_ids(url: str, ids: list[int] | None, *, is_batch: bool) -> tuple[st
             usage_error(f"ID must be the id of a row, a number of 64 bits, not {number}")
     if numbers and is_batch:
         usage_error("give ids of rows, or --batch or --new-identity, not both")
+    if shard is not None and not is_batch:
+        usage_error("--shard is for --batch and --new-identity")
     return url, numbers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ def check_engine(engine: AsyncEngine, shards: int = 1) -> None:
     """
     if not isinstance(engine, AsyncEngine):
         raise TypeError(f"engine must be an AsyncEngine, as of create_async_engine(...), not {type(engine).__name__}")
+    refuse_translated(engine.get_execution_options())
     if isinstance(engine.pool, StaticPool):
         raise ConfigurationError(
             "engine must give each transaction a connection of its own; its StaticPool shares one, as of "
@@ -45,6 +47,19 @@ def check_engine(engine: AsyncEngine, shards: int = 1) -> None:
         raise ConfigurationError(
             f"engine must lend a relay {shards + 1} connections at a time, one {each} and one to renew leases; its "
             f"pool has {size + overflow} (pool_size={size}, max_overflow={overflow})"
+        )
+
+
+def refuse_translated(options: Mapping[str, object]) -> None:
+    """Refuse execution options that move tables to another schema: triggers and checks would not follow.
+
+    Raises:
+        ConfigurationError: names what works.
+    """
+    if options.get("schema_translate_map"):
+        raise ConfigurationError(
+            "engine must have no schema_translate_map, which an outbox does not follow: Outbox(schema=...) names the "
+            "schema of its tables"
         )
 
 

@@ -8,6 +8,8 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 CLOSE_S: Final = 5.0
+LEAST_LIMIT_S: Final = 30.0
+LEASES_IN_LIMIT: Final = 3
 
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
@@ -18,6 +20,8 @@ class Called(Protocol):
 
     calls: set[asyncio.Future[Any]]
     """Those that run."""
+    limit_s: float
+    """How long a call may take."""
 
 
 CalledT = TypeVar("CalledT", bound=Called)
@@ -26,7 +30,7 @@ CalledT = TypeVar("CalledT", bound=Called)
 def uninterrupted(
     method: Callable[Concatenate[CalledT, ParametersT], Coroutine[Any, Any, ResultT]],
 ) -> Callable[Concatenate[CalledT, ParametersT], Coroutine[Any, Any, ResultT]]:
-    """Let a call go on where its caller is cancelled."""
+    """Let a call go on where its caller is cancelled; raise TimeoutError where the database does not answer."""
 
     @wraps(method)
     async def run(self: CalledT, /, *args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:
@@ -34,10 +38,18 @@ def uninterrupted(
         self.calls.add(task)
         task.add_done_callback(self.calls.discard)
         task.add_done_callback(fetch_error)
-        await asyncio.wait([task])
+        done, _ = await asyncio.wait([task], timeout=self.limit_s)
+        if not done:  # a connection may be dead without a word, and would be waited for without an end
+            task.cancel()
+            raise TimeoutError(f"it has not answered for {self.limit_s:g} s")
         return task.result()
 
     return run
+
+
+def limit_of(lease_s: float) -> float:
+    """Return how long a call of a relay may take."""
+    return max(LEASES_IN_LIMIT * lease_s, LEAST_LIMIT_S)
 
 
 def fetch_error(task: asyncio.Future[Any]) -> None:

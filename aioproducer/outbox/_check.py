@@ -150,7 +150,6 @@ def _check_missing(dialect: Dialect, table: Table, found: Collection[str]) -> No
     text = f"table {table.fullname!r} has no column {', '.join(column.name for column in missing)}"
     if all(column.nullable for column in missing):  # of an earlier version
         added = [str(CreateColumn(column).compile(dialect=dialect)).strip() for column in missing]
-        raise OutboxTableError(
-            f"{text}: run {'; '.join(f'ALTER TABLE {table.fullname} ADD COLUMN {each}' for each in added)}"
-        )
+        quoted = dialect.identifier_preparer.format_table(table)
+        raise OutboxTableError(f"{text}: run {'; '.join(f'ALTER TABLE {quoted} ADD COLUMN {each}' for each in added)}")
     raise OutboxTableError(f"{text}; it has {', '.join(sorted(found))}")

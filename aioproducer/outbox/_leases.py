@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import ColumnElement, Table, and_, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from aioproducer.outbox._calls import ended, uninterrupted
+from aioproducer.outbox._calls import ended, limit_of, uninterrupted
 from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import State, decode_claimed
@@ -49,17 +49,18 @@ class Leases:
     """The relay's table. Each call is one transaction on a connection of the pool, so standing by keeps none.
 
     Args:
-        owner: this relay, for people and for other relays.
+        owner: this relay, for people and for other relays; it may be given later, before the first call.
         lease_s: how long others wait for a sign of this relay.
     """
 
-    def __init__(self, engine: AsyncEngine, tables: Tables, *, owner: str, lease_s: float) -> None:
+    def __init__(self, engine: AsyncEngine, tables: Tables, *, owner: str = "", lease_s: float) -> None:
         self._engine = transacting(engine)
         self._tables = tables
         self._relay = tables.relay
         self.owner = owner
         self._lease_ms = round(lease_s * 1000)
         self.calls: set[asyncio.Future[Any]] = set()
+        self.limit_s: float = limit_of(lease_s)
 
     async def close(self) -> None:
         """Wait until the calls have ended."""

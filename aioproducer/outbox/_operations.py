@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aioproducer.outbox._outbox import Outbox
 
-SHOWN_KEY_BYTES = 40
-
 
 class ShardStatus(NamedTuple):
     """A shard at one moment."""
@@ -51,8 +49,12 @@ class Status(NamedTuple):
 
     @property
     def trouble(self) -> str:
-        """Why rows are not sent, of all shards; empty if they are."""
-        return "; ".join(dict.fromkeys(shard.trouble for shard in self.shards if shard.trouble))
+        """Why rows are not sent, of all shards; empty if they are, or there are none."""
+        said = [shard.trouble for shard in self.shards if shard.trouble]
+        is_left = any(shard.rows_waiting and not shard.relay for shard in self.shards) if self.shards else True
+        if not said and self.rows_waiting and is_left:
+            said = ["rows wait, and no relay works"]
+        return "; ".join(dict.fromkeys(said))
 
 
 class ParkedRow(NamedTuple):
@@ -60,7 +62,8 @@ class ParkedRow(NamedTuple):
 
     id: int
     topic: str
-    key: str
+    key: str | None
+    """As text; bytes that are not UTF-8 are written as in Python."""
     parked_at: str
     error: str
 
@@ -114,7 +117,8 @@ class Operations:
             ]
 
     async def retry(self, ids: Sequence[int]) -> int:
-        """Move parked rows back, with their ids; all without ids. Returns how many."""
+        """Move parked rows back, with their ids unless other rows have these now; all without ids. Returns how many."""
+        dialect = self._engine.dialect.name
         rows, parked, *_ = self._tables
         names = ["id", *RECORD_COLUMNS, "created_at"]
         chosen = select(parked.c.id).with_for_update()  # what is parked meanwhile stays
@@ -122,10 +126,15 @@ class Operations:
             chosen = chosen.where(parked.c.id.in_(ids))
         async with self._engine.begin() as connection:
             found = sorted((await connection.execute(chosen)).scalars())
-            for within in ids_within(parked.c.id, runs_of(found), self._engine.dialect.name):
-                back = select(*(parked.c[name] for name in names)).where(within)
-                await connection.execute(insert(rows).from_select(names, back))
-                await connection.execute(delete(parked).where(within))
+            taken: set[int] = set()
+            for within in ids_within(rows.c.id, runs_of(found), dialect):
+                taken.update((await connection.execute(select(rows.c.id).where(within))).scalars())
+            free = [each for each in found if each not in taken]
+            for kept, some in ((names, free), (names[1:], sorted(taken))):
+                for within in ids_within(parked.c.id, runs_of(some), dialect):
+                    back = select(*(parked.c[name] for name in kept)).where(within).order_by(parked.c.id)
+                    await connection.execute(insert(rows).from_select(kept, back))
+                    await connection.execute(delete(parked).where(within))
         return len(found)
 
     async def skip(self, ids: Sequence[int]) -> int:
@@ -234,5 +243,5 @@ class Operations:
         )
 
 
-def _text(key: bytes | None) -> str:
-    return "-" if key is None else key[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
+def _text(key: bytes | None) -> str | None:
+    return None if key is None else key.decode(errors="backslashreplace")

@@ -22,6 +22,7 @@ from aioproducer.outbox._arguments import (
     check_seconds,
     check_switch,
     checked_keep,
+    refuse_translated,
 )
 from aioproducer.outbox._check import check_existing, is_creation_by_others
 from aioproducer.outbox._errors import NAME
@@ -37,7 +38,7 @@ from aioproducer.outbox._record import (
     record_of,
     refuse_pending,
 )
-from aioproducer.outbox._relay import Parts, Relay, owner_of_this_process
+from aioproducer.outbox._relay import Parts, Relay
 from aioproducer.outbox._shards import MAX_SHARDS
 from aioproducer.outbox._store import Limits, SqlStore
 from aioproducer.outbox._tables import tables_of
@@ -132,6 +133,7 @@ class Outbox:
 
         Raises:
             TypeError: not an engine.
+            ConfigurationError: it has a `schema_translate_map`.
             OutboxTableError: a table that exists has another shape, or the database cannot have an outbox.
         """
         if isinstance(engine, AsyncEngine):
@@ -145,6 +147,7 @@ class Outbox:
 
     def _create(self, connection: Connection) -> None:
         """Create what does not exist; what another replica creates at the same time exists at the next attempt."""
+        refuse_translated(connection.get_execution_options())
         for attempt in range(1, CREATE_ATTEMPTS + 1):
             try:
                 with connection.begin():
@@ -283,7 +286,8 @@ class Outbox:
                 were sent; None deletes them at once.
             batch_rows: the most in one transaction.
             batch_bytes: likewise, of keys, values and headers; a larger row is alone.
-            lease_s: how long the others wait after the last sign of the one that works.
+            lease_s: how long the others wait after the last sign of the one that works. A statement that the database
+                does not answer for three times as long, at least 30 seconds, is given up, and the attempt with it.
             id_prefix: of the transactional id and the consumer group, for access rules; an id of the database follows.
                 The same for all relays of an outbox: with another one they find no position, or an old one, and stop.
             **options: of the producer; `linger_ms` has no effect, since the rows of a batch are handed over in one go.
@@ -304,7 +308,7 @@ class Outbox:
         config = ProducerConfig.of(bootstrap_servers, options)
         new_log = partial(ProducerLog, config, prefix=id_prefix, is_exact=transactional)
         new_log()  # refuses options
-        leases = Leases(engine, self._tables, owner=owner_of_this_process(), lease_s=lease_s)
+        leases = Leases(engine, self._tables, lease_s=lease_s)
         limits = Limits(batch_rows, batch_bytes)
         choices = Choices(_POLICIES[on_refused], transactional, lease_s)
 
@@ -321,7 +325,12 @@ class Outbox:
             sides = Sides(leases, store, new_log())
             return ShardWorker(self.name, shard, of, label=self._label, sides=sides, choices=choices, on_work=on_work)
 
-        parts = Parts(leases, Upkeep(engine, self._tables), worker, partial(listen, engine, self._tables.rows.name))
+        parts = Parts(
+            leases,
+            Upkeep(engine, self._tables, lease_s=lease_s),
+            worker,
+            partial(listen, engine, self._tables.rows.name),
+        )
         return Relay(self.name, parts, label=self._label, shards=shards, lease_s=lease_s, keep_s=keep_s)
 
     def _insert(self, target: AsyncTarget | SyncTarget, rows: Sequence[Row | PendingRow]) -> Awaitable[None]:

@@ -213,7 +213,8 @@ def _in_doubt(state: State, outbox: str) -> InDoubtError:
 def _foreign(state: State, what: str, outbox: str) -> ForeignPositionError:
     command = f"{NEW_IDENTITY} URL{options_of(outbox)}"
     return ForeignPositionError(
-        f"{what}: the database is a copy, or was restored from a backup, and another one has used the same identity "
+        f"{what}: the database is a copy, was restored from a backup, or has lost commits (by a failover to a replica "
+        "that was behind), and another one has used the same identity "
         f"{state.identity!r} on this cluster; or this relay has the id_prefix of an earlier one, and others have had "
         "another one since. To send from this database from now on, run "
         f"`{command}`; the rows that it holds are then sent, also those that the other one has sent"

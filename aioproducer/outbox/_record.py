@@ -173,7 +173,7 @@ def refuse_pending(pending: PendingRow) -> SerializationError:
 
 
 def _payload(name: str, payload: object) -> bytes | None:
-    check_payload(name, payload)
+    check_payload(name, payload, "Outbox")
     assert payload is None or isinstance(payload, bytes | bytearray | memoryview)
     return None if payload is None else bytes(payload)
 
@@ -217,11 +217,17 @@ def decode_headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
         return None
     try:
         document = json.loads(text)
-        pairs = document.items() if isinstance(document, dict) else document
+        pairs = document.items() if isinstance(document, dict) else map(_pair, document)
         return [(_name(name), _content(content)) for name, content in pairs]
     except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         allowed = 'JSON like [["name", "text"], ["name", null], ["name", {"base64": "..."}]] or {"name": "text"}'
         raise ValueError(f"headers must be {allowed}, not {text[:80]!r}: {error}") from error
+
+
+def _pair(pair: object) -> tuple[object, object]:
+    if not isinstance(pair, list) or len(pair) != 2:  # noqa: PLR2004  # a name and a value
+        raise TypeError(f"a header is {pair!r}")
+    return pair[0], pair[1]
 
 
 def _name(name: object) -> str:

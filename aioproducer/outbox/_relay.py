@@ -115,6 +115,7 @@ class Relay:
         if self._is_begun:
             return self
         self._is_begun = True
+        self._leases.owner = owner_of_this_process()  # not before: a process with a relay may fork
         self._task = asyncio.create_task(self._run(), name=f"aioproducer-outbox | {self._name}")
         return self
 
@@ -321,6 +322,7 @@ class Relay:
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001  # of the database: workers meet it too, or it keeps nothing from being sent
+                self._waiting = None
                 if words_of(error) != self._upkeep_trouble:
                     self._upkeep_trouble = words_of(error)
                     self._events.warning("outbox_not_looked_after", error=self._upkeep_trouble)

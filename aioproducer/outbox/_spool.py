@@ -221,11 +221,13 @@ class Spool:
         """
         if self._is_closed:
             return
-        if self._loop is not None:
+        is_orphaned = self._loop is not None and self._loop.is_closed()
+        if self._loop is not None and not is_orphaned:
             self._own_loop()
         self._is_closed = True
         task = self._task
-        if task is None:
+        if task is None or is_orphaned:
+            self._thread.submit(self._file.close)
             self._thread.shutdown(wait=False)
             return
         self._given.set()
@@ -366,10 +368,9 @@ class Spool:
         if self._task is None or self._is_closed:
             what = "is closed" if self._is_closed else "is not started: use `async with`, or await start()"
             raise self._error_of_call(what)
-        loop = self._own_loop()
         if reason := self._why_ended():
             raise self._error_of_call(f"cannot store: {reason}")
-        return loop
+        return self._own_loop()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()  # once in a call: it asks the system for the process, before Python 3.12
@@ -401,7 +402,7 @@ class Spool:
                 taken = self._take()
                 if taken:
                     await self._store_entries(taken)
-                elif not self._entries:
+                elif not self._entries and not self._is_closed:
                     await self._until_given()
         except Exception as defect:
             self._events.error("spool_ended", error=repr(defect), exc_info=defect)

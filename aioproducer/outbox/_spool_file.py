@@ -188,7 +188,7 @@ class SpoolFile:
                     rows.clear()
                     held -= self._drop(connection, held + parcel.size - self._bounds.bytes)
                 fault = faults[-1] if self._bounds.waits and faults else old
-                fault = fault or self._too_much(held, parcel.size)
+                fault = fault or self._too_much(connection, held, parcel.size)
                 if not fault:
                     rows.extend(parcel.rows)
                     held += parcel.size
@@ -277,10 +277,16 @@ class SpoolFile:
         query = f"SELECT row_count, byte_count, dropped FROM {self._tables.name}_spool"  # noqa: S608  # our names
         return Contents._make(connection.execute(query).fetchone())
 
-    def _too_much(self, held: int, size: int) -> str:
+    def _too_much(self, connection: sqlite3.Connection, held: int, size: int) -> str:
         if held + size <= self._bounds.bytes:
             return ""
         held_text = f"{held:,} of max_bytes={self._bounds.bytes:,} bytes are in use, and this takes {size:,}"
+        query = f"SELECT count(*) FROM {self._tables.parked.name}"  # noqa: S608  # our names
+        if parked := connection.execute(query).fetchone()[0]:
+            url = f"sqlite+aiosqlite:///{self._path}"
+            return (
+                f"{held_text}; {parked:,} parked records are among them: `aioproducer outbox parked {url}` shows them"
+            )
         return f"{held_text}; those in use are being sent" if self._bounds.drops else held_text
 
     def _too_old(self, connection: sqlite3.Connection) -> str:

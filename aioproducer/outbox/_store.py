@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Select,
     bindparam,
@@ -23,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from aioproducer.outbox._calls import ended, uninterrupted
+from aioproducer.outbox._calls import ended, limit_of, uninterrupted
 from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._errors import DECISIONS, RelayFencedError, waits_for
 from aioproducer.outbox._protocol import (
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 FIRST_ROWS: Final = 100
+_SYNC: Final = "synchronous_commit"
+_WAIT_FOR_DISK: Final = select(func.set_config(_SYNC, "on", False)).where(func.current_setting(_SYNC) == "off")
+_WAIT_NO_MORE: Final = select(func.set_config(_SYNC, "off", False))
+
+ValueT = TypeVar("ValueT")
 
 
 class Limits(NamedTuple):
@@ -92,6 +98,8 @@ class SqlStore:
         self._keeps = keeps
         self.rows_parked: int = 0
         self.calls: set[asyncio.Future[Any]] = set()
+        self.limit_s: float = limit_of(lease_s)
+        self._was_asynchronous = False  # its connection committed without waiting for the disk
         self._connection: AsyncConnection | None = None
         self._turn = asyncio.Lock()  # of the connection: the next batch is claimed while one is committed
         relay = tables.relay
@@ -140,7 +148,9 @@ class SqlStore:
             await connection.run_sync(check_tables, tables)
             if self._shards > 1:
                 await add_hash(connection)
-            await connection.rollback()
+            if self._engine.dialect.name == "postgresql":  # a claim must be on disk before Kafka has its rows
+                self._was_asynchronous = (await connection.execute(_WAIT_FOR_DISK)).first() is not None
+            await connection.commit()
         except BaseException:
             await connection.close()
             raise
@@ -155,6 +165,10 @@ class SqlStore:
         if not have_ended:
             await connection.invalidate()
         with suppress(DBAPIError, OSError):  # it was lost
+            if have_ended and self._was_asynchronous:
+                await connection.execute(_WAIT_NO_MORE)
+                await connection.commit()
+        with suppress(DBAPIError, OSError):
             await connection.close()
 
     @asynccontextmanager
@@ -268,9 +282,19 @@ class SqlStore:
         rows, parked = self._tables.rows, self._tables.parked
         kept = [rows.c[name] for name in ("id", *RECORD_COLUMNS, "created_at")]
         names = [column.name for column in kept]
+        known = select(parked.c.id).where(parked.c.id.in_(bindparam("ids", expanding=True)))
         async with self._transaction(state) as connection:
+            taken = {
+                each
+                for ids in _parts(list(refused))
+                for each in (await connection.execute(known, {"ids": ids})).scalars()
+            }
+            least = (await connection.execute(select(func.min(parked.c.id)))).scalar_one() or 0 if taken else 0
+            # After a TRUNCATE ids begin again: a row whose id a parked one has gets one below all of them.
+            free = dict(zip(sorted(taken), count(min(least, 0) - 1, -1), strict=False))
             for number, error in refused.items():
-                moved = select(*kept, literal(error)).where(rows.c.id == number)
+                id_ = literal(free.get(number, number), BigInteger).label("id")
+                moved = select(id_, *kept[1:], literal(error)).where(rows.c.id == number)
                 await connection.execute(insert(parked).from_select([*names, "error"], moved))
                 await connection.execute(delete(rows).where(rows.c.id == number))
             claimed = encode_claimed(state.claimed)
@@ -286,8 +310,8 @@ class SqlStore:
         found: dict[tuple[str, bytes], int] = {}
         async with self._transaction() as connection:
             is_any = (await connection.execute(select(id_).where(key.is_not(None)).limit(1))).first()
-            for start in range(0, len(keys) if is_any else 0, IDS_AT_ONCE):
-                some = parked.where(topic.in_({row.topic for row in rows}), key.in_(keys[start : start + IDS_AT_ONCE]))
+            for some_keys in _parts(keys) if is_any else ():
+                some = parked.where(topic.in_({row.topic for row in rows}), key.in_(some_keys))
                 found |= {(topic, key): first for topic, key, first in await connection.execute(some)}
         return found
 
@@ -307,6 +331,12 @@ class SqlStore:
                 moved = select(*(rows.c[name] for name in names), current_time()).where(within)
                 await connection.execute(insert(sent).from_select([*names, "sent_at"], moved))
             await connection.execute(delete(rows).where(within))
+
+
+def _parts(values: Sequence[ValueT]) -> Iterator[Sequence[ValueT]]:
+    """Yield as many at a time as one list of parameters may have."""
+    for start in range(0, len(values), IDS_AT_ONCE):
+        yield values[start : start + IDS_AT_ONCE]
 
 
 def _only_run(batches: Sequence[Batch]) -> dict[str, int] | None:

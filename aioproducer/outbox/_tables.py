@@ -86,14 +86,19 @@ _CURRENT_TIME: Final = {
     "mysql": "CURRENT_TIMESTAMP(3)",
     "mariadb": "CURRENT_TIMESTAMP(3)",
 }
+_UTC_MS: Final = "timestampdiff(MICROSECOND, '1970-01-01', utc_timestamp(3)) DIV 1000"
+"""Not of `now()`: one hour in a year, the time of a zone that changes in summer stands for two."""
 _CURRENT_MS: Final = {
     "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)",
     "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
-    "mysql": "CAST(unix_timestamp(now(3)) * 1000 AS SIGNED)",
-    "mariadb": "CAST(unix_timestamp(now(3)) * 1000 AS SIGNED)",
+    "mysql": f"({_UTC_MS})",
+    "mariadb": f"({_UTC_MS})",
 }
 _MS_OF: Final = {
-    "postgresql": "CAST(extract(epoch FROM {}) * 1000 AS bigint)",
+    "postgresql": (
+        "CASE WHEN isfinite({0}) THEN CAST(extract(epoch FROM {0}) * 1000 AS bigint)"
+        f" ELSE {_CURRENT_MS['postgresql']} END"
+    ),
     "sqlite": "CAST(round((julianday({}) - 2440587.5) * 86400000) AS INTEGER)",
     "mysql": "CAST(unix_timestamp({}) * 1000 AS SIGNED)",
     "mariadb": "CAST(unix_timestamp({}) * 1000 AS SIGNED)",

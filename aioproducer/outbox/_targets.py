@@ -10,7 +10,7 @@ from typing import Final, NoReturn, Protocol, TypeAlias, TypeGuard, cast
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Dialect, Transaction, insert
-from sqlalchemy.exc import MissingGreenlet, StatementError
+from sqlalchemy.exc import DBAPIError, MissingGreenlet, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
@@ -229,16 +229,23 @@ class Inserts:
             ) from error
         if (ended := ended_by(error, cause)) is not None:
             raise ended from error
+        if isinstance(error, DBAPIError) and self._tables.rows.name not in (error.statement or ""):
+            raise error  # of the connection, or of what the session has flushed
         text = str(cause).strip()
         if (argument := _ARGUMENT.search(text)) is not None:
             text = f"column {Row._fields[int(argument[1]) - 1]}: {text}"
-        elif not _MISSING.search(text):
+        elif not (_MISSING.search(text) and self._is_named(text)):
             raise error
         name = self._tables.name
         raise OutboxTableError(
             f"cannot insert into table {name!r} ({text}): {creation_of(name)} creates it, or says which of "
             "its columns is wrong; so does a migration of the tables in the MetaData of Outbox(metadata=...)"
         ) from error
+
+    def _is_named(self, text: str) -> bool:
+        """Return whether a text is about the table of the outbox, or a column, and not about a trigger's table."""
+        names = [name for name in (self._tables.rows.name, self._tables.rows.schema) if name is not None]
+        return any(name in text for name in names) or "unknown column" in text.lower()
 
 
 @lru_cache(maxsize=64)

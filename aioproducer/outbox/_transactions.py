@@ -99,7 +99,7 @@ def ended_by(error: Exception, cause: object) -> NotInTransactionError | None:
     """Return what the error of an insert means where its transaction was closed or has failed before."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return None
-    if getattr(cause, "sqlstate", None) == _STATE_FAILED:
+    if _STATE_FAILED in {getattr(each, "sqlstate", None) for each in (cause, error.__cause__)}:  # Django's has a cause
         return _failed()
     text = str(cause).strip()
     if _ENDED.search(text):
@@ -112,7 +112,9 @@ def ended_by(error: Exception, cause: object) -> NotInTransactionError | None:
 def _check_session(session: Session | AsyncSession, statement: Insert) -> None:
     sync_session = session.sync_session if isinstance(session, AsyncSession) else session
     if not sync_session.is_active:
-        raise NotInTransactionError("the session's transaction has failed: roll it back, then begin another")
+        raise NotInTransactionError(
+            "the session's transaction has failed, or is ending, as in its events: roll it back, then begin another"
+        )
     if not sync_session.autobegin and not sync_session.in_transaction():
         raise NotInTransactionError("the session is not in a transaction, and its autobegin is off: begin one first")
     bind = sync_session.get_bind(clause=statement)
@@ -142,7 +144,9 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _refuse_closed() -> NoReturn:
-    raise NotInTransactionError("the connection or cursor is closed: enqueue before it is closed or released")
+    raise NotInTransactionError(
+        "the connection or cursor is closed, or its connection was lost: enqueue before it is closed or released"
+    )
 
 
 def _failed() -> NotInTransactionError:

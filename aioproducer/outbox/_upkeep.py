@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import delete, func, select
 
-from aioproducer.outbox._calls import ended, uninterrupted
+from aioproducer.outbox._calls import ended, limit_of, uninterrupted
 from aioproducer.outbox._tables import Tables, current_ms, ms_of, transacting
 
 if TYPE_CHECKING:
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
 
 MOST_COUNTED: Final = 100_000
 DELETED_AT_ONCE: Final = 1_000
+TIME_CHANGE: Final = timedelta(hours=3)
+"""More than any time zone changes by in summer."""
 
 
 class Upkeep:
     """The tables of an outbox; each call uses a connection of the pool."""
 
-    def __init__(self, engine: AsyncEngine, tables: Tables) -> None:
+    def __init__(self, engine: AsyncEngine, tables: Tables, *, lease_s: float) -> None:
         self._engine = transacting(engine)
         self._tables = tables
         self.calls: set[asyncio.Future[Any]] = set()
+        self.limit_s: float = limit_of(lease_s)
 
     async def close(self) -> None:
         """Wait until the calls have ended."""
@@ -42,17 +46,20 @@ class Upkeep:
 
     async def delete_sent(self, older_than_s: float) -> None:
         """Delete rows that were sent longer ago, in small transactions, so that none holds others up."""
-        while await self._delete_some(older_than_s) == DELETED_AT_ONCE:
+        while await self._delete_some(older_than_s) >= DELETED_AT_ONCE:
             pass
 
     @uninterrupted
     async def _delete_some(self, older_than_s: float) -> int:
-        """Delete the oldest rows, and those that were sent at the same time; returns how many were looked at."""
-        sent = self._tables.sent
-        is_old = ms_of(sent.c.sent_at) < current_ms() - round(older_than_s * 1000)
-        oldest = select(sent.c.sent_at, is_old).order_by(sent.c.sent_at, sent.c.id).limit(DELETED_AT_ONCE)
+        """Delete the oldest rows, and those that were sent at the same time; returns how many."""
+        sent, sent_ms = self._tables.sent, ms_of(self._tables.sent.c.sent_at)
+        is_old = sent_ms < current_ms() - round(older_than_s * 1000)
+        oldest = select(sent.c.sent_at, sent_ms, is_old).order_by(sent.c.sent_at, sent.c.id).limit(DELETED_AT_ONCE)
         async with self._engine.begin() as connection:
-            old = [at for at, is_old in await connection.execute(oldest) if is_old]
-            if old:
-                await connection.execute(delete(sent).where(sent.c.sent_at <= old[-1]))
-        return len(old)
+            old = [(at, ms) for at, ms, is_old in await connection.execute(oldest) if is_old]
+            if not old:
+                return 0
+            # MySQL gives times in the zone of the session, in which one may stand for two; the index needs them.
+            latest, latest_ms = max(at for at, _ in old) + TIME_CHANGE, max(ms for _, ms in old)
+            deleted = await connection.execute(delete(sent).where(sent.c.sent_at <= latest, sent_ms <= latest_ms))
+        return deleted.rowcount

@@ -222,6 +222,7 @@ def test_relay_names_the_line_of_an_option(url: str, tmp_path: Path) -> None:
         (["retry", URL, "9" * 20], "ID must be the id of a row, a number of 64 bits, not 9999"),
         (["skip", URL], "then the ids of rows, or --batch"),
         (["retry", URL, "1", "--batch"], "not both"),
+        (["retry", URL, "1", "--shard", "3"], "--shard is for --batch and --new-identity"),
         (["relay", URL, "--on-refused", "drop"], "--on-refused must be stop, park or park-key"),
         (
             ["relay", URL, "-b", "127.0.0.1:1", "--shards", "0"],

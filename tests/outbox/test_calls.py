@@ -20,6 +20,7 @@ class Database:
 
     def __init__(self) -> None:
         self.calls: set[asyncio.Future[object]] = set()
+        self.limit_s = 60.0
         self.is_lost = asyncio.Event()
 
     @uninterrupted
@@ -33,6 +34,16 @@ async def test_error_of_a_call_reaches_its_caller() -> None:
     database.is_lost.set()
     with pytest.raises(ConnectionError, match="lost"):
         await database.call()
+
+
+async def test_call_that_takes_too_long_is_given_up() -> None:
+    database = Database()
+    database.limit_s = 0.05
+    with pytest.raises(TimeoutError, match=r"it has not answered for 0\.05 s"):
+        await database.call()
+    await asyncio.sleep(0.05)
+
+    assert not database.calls
 
 
 async def test_error_after_the_caller_was_cancelled_is_quiet(reported: list[dict[str, object]]) -> None:

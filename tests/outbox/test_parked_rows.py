@@ -51,6 +51,37 @@ async def test_row_that_comes_back_before_its_batch_ends_is_sent(  # noqa: PLR09
     assert (sent(kafka), sent(kafka, "bills")) == ([b"1", b"3"], [b"2"])
 
 
+async def test_row_with_the_id_of_a_parked_one_is_parked_too(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """After a TRUNCATE, ids begin again."""
+    async with engine.begin() as connection:
+        await connection.execute(text("INSERT INTO kafka_outbox_parked (id, topic, error) VALUES (1, 'orders', 'no')"))
+    await write(engine, outbox, *records(b"1", topic="bills"), *records(b"2"))
+    async with relaying(outbox, engine, kafka, on_refused="park", max_block_ms=500, retry_backoff_max_ms=100):
+        await until(lambda: sent(kafka) == [b"2"])
+        await until_empty(engine)
+        operations = Operations(outbox, engine)
+        assert [(row.id, row.topic) for row in await operations.parked()] == [(-1, "bills"), (1, "orders")]
+        kafka.create_topic("bills", 1)
+        await write(engine, outbox, *records(b"3"))
+        assert await operations.retry([]) == 2
+        await until(lambda: sent(kafka, "bills") == [b"1"])
+        await until(lambda: len(sent(kafka)) == 3)
+
+
+async def test_retry_gives_new_ids_where_others_have_them(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with engine.begin() as connection:
+        insert = "INSERT INTO kafka_outbox_parked (id, topic, value, error) VALUES (:id, 'orders', :value, 'no')"
+        await connection.execute(text(insert), [{"id": 1, "value": b"old"}, {"id": 7, "value": b"seven"}])
+    await write(engine, outbox, *records(b"new"))
+
+    assert await Operations(outbox, engine).retry([]) == 2
+    async with engine.connect() as connection:
+        found = (await connection.execute(text("SELECT id, value FROM kafka_outbox ORDER BY id"))).all()
+    assert [(row.id, row.value) for row in found] == [(1, b"new"), (7, b"seven"), (8, b"old")]
+
+
 async def test_retry_leaves_what_is_parked_meanwhile(outbox: Outbox, server_of: Callable[[type], Postgres]) -> None:
     """Each statement of PostgreSQL sees what was committed before it, also what an earlier one did not see."""
     if reason := missing_for_postgres():
@@ -95,6 +126,7 @@ async def test_rows_before_a_refused_one_of_their_key_are_sent(
         ("partition", -1, "partition must be between 0 and 2147483647, not -1"),
         ("partition", "abc", "partition must be an int or None, not str"),
         ("headers", "[" * 9_000, "headers must be JSON like"),
+        ("headers", '["ab", "cd"]', "headers must be JSON like"),
         ("value", 1.5, "value must be bytes"),
         ("timestamp", "noon", "timestamp must be an int"),
     ],

@@ -15,9 +15,11 @@ from sqlalchemy.orm import Session
 
 from aioproducer import ProducerRecord
 from aioproducer.outbox import NotInTransactionError, Outbox, OutboxTableError, Relay
+from aioproducer.outbox._operations import Operations
+from aioproducer.outbox._store import Limits, SqlStore
 from aioproducer.testing import FakeCluster
 from tests.outbox.postgres import Postgres, missing_for_postgres
-from tests.outbox.test_relay import relaying, sent, until, write
+from tests.outbox.test_relay import relaying, sent, until, until_empty, write
 
 pytestmark = [
     pytest.mark.timing,
@@ -263,6 +265,38 @@ async def test_missing_table_is_named_by_each_driver(engine: AsyncEngine, outbox
         await connection.execute(text("DROP TABLE kafka_outbox"))
         with pytest.raises(OutboxTableError, match=r"kafka_outbox.*does not exist"):
             await outbox.enqueue(connection, "orders", b"v")
+
+
+async def test_claims_wait_for_the_disk(engine: AsyncEngine, server: Postgres) -> None:
+    """A crash of the database would lose one whose rows Kafka has; its connection goes back as it was."""
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER DATABASE postgres SET synchronous_commit = off"))
+    one = create_async_engine(server.url(engine.dialect.driver), pool_size=1, max_overflow=0)
+    store = SqlStore(one, Outbox()._tables, lease_s=10, limits=Limits(10, 1_000))  # noqa: SLF001  # of the same package
+    try:
+        await store.open()
+        assert store._connection is not None  # noqa: SLF001  # the setting of its connection
+        kept = (await store._connection.execute(text("SHOW synchronous_commit"))).scalar_one()  # noqa: SLF001
+        await store.close()
+        async with one.connect() as connection:
+            left = (await connection.execute(text("SHOW synchronous_commit"))).scalar_one()
+    finally:
+        await one.dispose()
+        async with engine.begin() as connection:
+            await connection.execute(text("ALTER DATABASE postgres RESET synchronous_commit"))
+
+    assert (kept, left) == ("on", "off")
+
+
+async def test_time_without_an_end_stops_nothing(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    async with engine.begin() as connection:
+        inserted = "INSERT INTO kafka_outbox (topic, created_at) VALUES ('orders', 'infinity'), ('orders', '-infinity')"
+        await connection.execute(text(inserted))
+    assert (await Operations(outbox, engine).status()).oldest_age_s is not None
+    async with relaying(outbox, engine, kafka):
+        await until_empty(engine)
+
+    assert sent(kafka) == [None, None]
 
 
 async def test_column_of_another_type_is_named_at_the_call(

@@ -1,6 +1,7 @@
 """A relay on SQLite and the embedded cluster: every committed row once, in order."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from math import inf, nan
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 
 from aioproducer import ConfigurationError, Producer, ProducerRecord
 from aioproducer.errors import BrokerError, TransactionTimeoutError
-from aioproducer.outbox import Outbox, Relay, _kafka
+from aioproducer.outbox import Outbox, Relay, _calls, _kafka
 from aioproducer.outbox._store import SqlStore
 from aioproducer.testing import FakeCluster
 
@@ -200,6 +201,43 @@ async def test_refused_row_stops_the_rows_behind_it(engine: AsyncEngine, outbox:
         assert relay.statistics().retries >= 1
 
 
+async def test_database_that_does_not_answer_is_told_and_left(  # noqa: PLR0917  # fixtures
+    monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """A connection may be dead without a word."""
+    monkeypatch.setattr(_calls, "LEAST_LIMIT_S", 0.5)
+    is_silent, first_rows = True, SqlStore.first_rows
+
+    @_calls.uninterrupted
+    async def first_rows_later(store: SqlStore) -> object:
+        if is_silent:
+            await asyncio.Event().wait()
+        return await first_rows(store)
+
+    monkeypatch.setattr(SqlStore, "first_rows", first_rows_later)
+    await write(engine, outbox, ProducerRecord("orders", b"a"))
+    async with relaying(outbox, engine, kafka, lease_s=0.1) as relay:
+        await until(lambda: relay.health().reason == "database: it has not answered for 0.5 s")
+        is_silent = False
+        await until(lambda: sent(kafka) == [b"a"])
+        await until(lambda: relay.health().is_ready)
+
+
+async def test_relays_made_before_a_fork_are_told_apart(engine: AsyncEngine, outbox: Outbox) -> None:
+    relay = outbox.relay(engine, "127.0.0.1:1")
+    assert not relay._leases.owner  # noqa: SLF001  # a child process would have the same
+    async with relay:
+        assert str(os.getpid()) in relay._leases.owner  # noqa: SLF001
+
+
+async def test_engine_that_translates_schemas_is_refused(engine: AsyncEngine, outbox: Outbox) -> None:
+    translating = engine.execution_options(schema_translate_map={None: "tenant"})
+    with pytest.raises(ConfigurationError, match="engine must have no schema_translate_map"):
+        outbox.relay(translating, "127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match="engine must have no schema_translate_map"):
+        await outbox.create(translating)
+
+
 async def test_remedy_names_the_table(engine: AsyncEngine, kafka: FakeCluster) -> None:
     """Else it would concern the row of another outbox."""
     other = Outbox("orders_outbox")
@@ -306,7 +344,7 @@ async def test_copy_of_the_database_is_refused(engine: AsyncEngine, outbox: Outb
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE kafka_outbox_relay SET token = 'x', former_token = 'y'"))
     async with relaying(outbox, engine, kafka) as relay:
-        await until(lambda: "the database is a copy, or was restored from a backup" in relay.health().reason)
+        await until(lambda: "the database is a copy, was restored from a backup, or has lost" in relay.health().reason)
 
 
 def test_metrics_show_the_relay_before_its_start(outbox: Outbox) -> None:

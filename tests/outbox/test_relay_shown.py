@@ -126,6 +126,21 @@ async def test_opentelemetry_reads_a_relay(engine: AsyncEngine, outbox: Outbox, 
     }
 
 
+async def test_opentelemetry_tells_relays_of_one_name_apart(engine: AsyncEngine, outbox: Outbox) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    relays = [outbox.relay(engine, "127.0.0.1:1") for _ in range(3)]
+    observe_relays(*relays, meter_provider=provider)
+    data = reader.get_metrics_data()
+    provider.shutdown()
+
+    assert data is not None
+    points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    assert [dict(point.attributes or {}) for point in points] == [
+        {"aioproducer.outbox.name": name} for name in (NAME, f"{NAME}-2", f"{NAME}-3")
+    ]
+
+
 def test_only_relays_are_observed() -> None:
     with pytest.raises(TypeError, match=r"relays\[0\] must be a Relay, not Producer"):
         observe_relays(Producer("localhost:9092"))  # type: ignore[arg-type]

@@ -355,6 +355,39 @@ async def test_cancelled_call_leaves_the_others(path: Path) -> None:
     assert values(path) in ([b"0", b"2"], [b"0", b"1", b"2"])
 
 
+async def test_spool_closes_after_a_call_that_gave_up(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setattr(_spool, "LOOK_S", 3_600)
+    async with Spool(path, NOWHERE, max_bytes=1_000) as spool:
+        await spool.enqueue("orders", bytes(800))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await spool.enqueue("orders", bytes(800))
+
+
+async def test_parked_records_that_fill_a_spool_are_named(path: Path) -> None:
+    async with Spool(path, NOWHERE):
+        pass
+    with closing(sqlite3.connect(path)) as connection, connection:
+        insert = "INSERT INTO kafka_outbox_parked (id, topic, value, error) VALUES (1, 'orders', ?, 'no')"
+        connection.execute(insert, [bytes(800)])
+    async with Spool(path, NOWHERE, max_bytes=1_000, when_full="drop oldest") as spool:
+        with pytest.raises(SpoolFullError, match="1 parked records are among them: `aioproducer outbox parked sqlite"):
+            await spool.enqueue("orders", bytes(800))
+
+
+def test_spool_of_an_event_loop_that_has_ended_can_be_closed(path: Path) -> None:
+    spool = Spool(path, NOWHERE)
+    asyncio.run(spool.start())
+
+    async def use() -> None:
+        with pytest.raises(SpoolError, match="the event loop on which the spool was started is closed"):
+            await spool.enqueue("orders", b"a")
+        await spool.close()
+
+    asyncio.run(use())
+    assert spool.health().reason == "the spool is closed"
+
+
 async def test_defect_that_ends_the_task_is_told(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     def fail(_file: SpoolFile) -> int:
         raise ZeroDivisionError("a defect")

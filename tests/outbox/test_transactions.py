@@ -6,13 +6,16 @@ from contextlib import closing
 from pathlib import Path
 
 import aiosqlite
+import psycopg
 import pytest
 from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from aioproducer import ProducerRecord
 from aioproducer.outbox import NotInTransactionError, Outbox
+from aioproducer.outbox._transactions import ended_by
 from tests.outbox.test_enqueue import rows_in
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -106,6 +109,38 @@ async def test_row_awaited_after_a_transaction_of_a_driver_is_refused(outbox: Ou
             await late
 
     assert len(rows_in(database)) == 1
+
+
+class Base(DeclarativeBase):
+    """Of tables that do not exist."""
+
+
+class Invoice(Base):
+    __tablename__ = "invoices"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+async def test_error_of_what_the_session_flushes_is_its_own(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with AsyncSession(engine) as session:
+        session.add(Invoice(id=1))
+        with pytest.raises(OperationalError, match="no such table: invoices"):
+            await outbox.enqueue(session, "orders", b"v")
+
+
+async def test_error_of_a_trigger_is_its_own(engine: AsyncEngine, outbox: Outbox) -> None:
+    async with engine.begin() as connection:
+        body = "BEGIN INSERT INTO audit VALUES (NEW.id); END"
+        await connection.exec_driver_sql(f"CREATE TRIGGER noted AFTER INSERT ON kafka_outbox {body}")
+        with pytest.raises(OperationalError, match=r"no such table: main\.audit"):
+            await outbox.enqueue(connection, "orders", b"v")
+
+
+def test_failed_transaction_is_known_by_the_cause() -> None:
+    """Django raises an error of its own, whose cause is the driver's."""
+    error = Exception("current transaction is aborted")
+    error.__cause__ = psycopg.errors.InFailedSqlTransaction("current transaction is aborted")
+
+    assert "has failed by an earlier statement" in str(ended_by(error, error))
 
 
 async def test_session_without_autobegin_must_have_begun(engine: AsyncEngine, outbox: Outbox, database: Path) -> None:

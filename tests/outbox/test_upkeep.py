@@ -1,5 +1,6 @@
 """Rows that are kept after they were sent, and tables that were made before this version."""
 
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from aioproducer import ConfigurationError, ProducerRecord
 from aioproducer.outbox import Outbox
 from aioproducer.outbox._operations import Operations
+from aioproducer.outbox._tables import current_ms
 from aioproducer.outbox._upkeep import Upkeep
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import relaying, rows_left, sent, until, until_empty, write
@@ -56,6 +58,17 @@ async def test_rows_are_kept_and_deleted_after_their_time(  # noqa: PLR0917  # f
         await until_kept(any_engine, 1)
 
     assert len(sent(kafka)) == MANY
+
+
+async def test_time_of_the_database_needs_no_zone(any_engine: AsyncEngine) -> None:
+    """In one hour of a year, the time of a zone that changes in summer stands for two."""
+    async with any_engine.connect() as connection:
+        if any_engine.dialect.name in {"mysql", "mariadb"}:
+            await connection.execute(text("SET time_zone = '+05:00'"))
+        now_ms = (await connection.execute(select(current_ms()))).scalar_one()
+        await connection.invalidate()  # the pool must not lend it with that zone
+
+    assert abs(now_ms / 1000 - time.time()) < 600  # noqa: TID251  # of this machine, as the database's
 
 
 async def test_old_rows_are_deleted_while_the_first_shard_is_stopped(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from opentelemetry import metrics
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from aioproducer.outbox import Relay
 
-    _Relays: TypeAlias = tuple[weakref.ref[Relay], ...]
+    _Relays: TypeAlias = tuple[tuple[weakref.ref[Relay], str], ...]
 
 _OUTBOX: Final = "aioproducer.outbox.name"
 
@@ -44,7 +45,8 @@ _INSTRUMENTS: Final = (
 def observe_relays(*relays: Relay, meter_provider: MeterProvider | None = None) -> None:
     """Show relays of an outbox as metrics `aioproducer.outbox.rows.sent` and so on; call it once in a process.
 
-    The attribute `aioproducer.outbox.name` tells the outboxes apart. Relays are not kept alive.
+    The attribute `aioproducer.outbox.name` tells the outboxes apart: of several with one name, the later ones get
+    `-2`, `-3` and so on behind it. Relays are not kept alive.
 
     Args:
         *relays: started or not.
@@ -59,15 +61,23 @@ def observe_relays(*relays: Relay, meter_provider: MeterProvider | None = None) 
         if isinstance(relay, type) or not (hasattr(relay, "statistics") and hasattr(relay, "label")):
             raise TypeError(f"relays[{number}] must be a Relay, not {type(relay).__name__}")
     meter = metrics.get_meter("aioproducer", VERSION, meter_provider)
-    known = tuple(map(weakref.ref, relays))
+    known = tuple(zip(map(weakref.ref, relays), _names(relays), strict=True))
     for each in _INSTRUMENTS:
         made = meter.create_observable_counter if each.is_counter else meter.create_observable_gauge
         made(f"aioproducer.outbox.{each.name}", [partial(_observed, known, each.field)], each.unit, each.text)
 
 
 def _observed(relays: _Relays, field: str, _options: CallbackOptions) -> Iterable[Observation]:
-    for known in relays:
+    for known, name in relays:
         relay = known()
         value = None if relay is None else getattr(relay.statistics(), field)
         if relay is not None and value is not None:
-            yield Observation(value if isinstance(value, float) else int(value), {_OUTBOX: relay.label})
+            yield Observation(value if isinstance(value, float) else int(value), {_OUTBOX: name})
+
+
+def _names(relays: Iterable[Relay]) -> list[str]:
+    names: list[str] = []
+    for relay in relays:
+        others = (f"{relay.label}-{number}" for number in count(2))
+        names.append(next(name for name in chain([relay.label], others) if name not in names))
+    return names
