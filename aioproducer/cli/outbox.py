@@ -335,7 +335,7 @@ def skip(
 def _url_and_ids(url: str, ids: list[int] | None, *, is_batch: bool, shard: int | None) -> tuple[str, list[int]]:
     """Return the URL, and the ids of rows; where the variable has the URL, the first argument may be an id."""
     numbers = ids or []
-    if url.isdecimal() and (known := os.environ.get(URL_VARIABLE)):
+    if url.removeprefix("-").isdecimal() and (known := os.environ.get(URL_VARIABLE)):
         url, numbers = known, [int(url), *numbers]
     for number in numbers:
         if not -INT64 <= number < INT64:
@@ -429,7 +429,7 @@ def _outbox_and_engine(url: str, table: str, schema: str | None, shards: int = 1
         usage_error(str(error))
     except ModuleNotFoundError as error:
         usage_error(f"URL: its driver is not installed ({error}); one that works is as in {LIKE}")
-    except (SQLAlchemyError, TypeError) as error:  # of a database in memory, which has no pool
+    except (SQLAlchemyError, TypeError, ValueError) as error:  # of a parameter, or of a database without a pool
         usage_error(f"URL: {error}; it is like {LIKE}")
 
 

@@ -30,24 +30,29 @@ class Attempts:
         self._events = events
         self._backoff = ExponentialBackoff(*BACKOFF_MS, random=Random())  # noqa: S311  # jitter
         self._failures = 0
+        self._told = ""
         self.retries: int = 0
         self.trouble: str = ""
-        """The error of the last attempt; empty if it has succeeded."""
+        """The error of the last attempt; empty if it has succeeded, or another relay works."""
 
     def succeeded(self) -> None:
         """Forget the last error."""
-        self._failures, self.trouble = 0, ""
+        self._failures, self.trouble, self._told = 0, "", ""
+
+    def leave_to_another(self) -> None:
+        """Forget the last error as long as another relay works; what it is told again by is known."""
+        self.trouble = ""
 
     async def failed(self, error: Exception) -> None:
         """Note an error, and wait until the next attempt."""
         self.retries += 1
         text = words_of(error)
-        if text != self.trouble and isinstance(error, OutboxError):
+        if text != self._told and isinstance(error, OutboxError):
             self._events.error("outbox_stopped", error=text)
-        elif text != self.trouble:
+        elif text != self._told:
             is_known = isinstance(error, KafkaError) or is_of_database(error)
             self._events.warning("outbox_not_sent", error=text, exc_info=None if is_known else error)
-        self.trouble = text
+        self.trouble = self._told = text
         is_for_people = isinstance(error, InDoubtError | ForeignPositionError)
         delay_s = BACKOFF_MS[1] / 1000 if is_for_people else self._backoff.delay_s(self._failures)
         self._failures += 1

@@ -8,8 +8,11 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 CLOSE_S: Final = 5.0
-LEAST_LIMIT_S: Final = 30.0
+LEAST_LIMIT_S: Final = 60.0
+"""Longer than pools and databases wait by default, whose errors say more."""
 LEASES_IN_LIMIT: Final = 3
+CANCEL_AGAIN_S: Final = 1.0
+"""Until what goes on after its cancellation is cancelled again: a driver that meets an error may lose one."""
 
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
@@ -38,13 +41,30 @@ def uninterrupted(
         self.calls.add(task)
         task.add_done_callback(self.calls.discard)
         task.add_done_callback(fetch_error)
-        done, _ = await asyncio.wait([task], timeout=self.limit_s)
-        if not done:  # a connection may be dead without a word, and would be waited for without an end
-            task.cancel()
+        try:
+            done, _ = await asyncio.wait([task], timeout=self.limit_s)
+        except asyncio.CancelledError:
+            _bound(task, self.limit_s)
+            raise
+        if not done:
+            _bound(task, 0.0)
             raise TimeoutError(f"it has not answered for {self.limit_s:g} s")
         return task.result()
 
     return run
+
+
+def _bound(task: asyncio.Future[Any], limit_s: float) -> None:
+    """Cancel a call after a time: its connection may be dead without a word, and it would keep it."""
+    loop = asyncio.get_running_loop()
+
+    def cancel() -> None:
+        if not task.done():
+            task.cancel()
+            loop.call_later(CANCEL_AGAIN_S, cancel)
+
+    timer = loop.call_later(limit_s, cancel)
+    task.add_done_callback(lambda _: timer.cancel())
 
 
 def limit_of(lease_s: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import gather
+from asyncio import as_completed, create_task, gather
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -27,6 +27,7 @@ from aioproducer.errors import (
     TransactionTimeoutError,
 )
 from aioproducer.outbox._arguments import check_exact
+from aioproducer.outbox._calls import fetch_error
 from aioproducer.outbox._errors import InDoubtError
 from aioproducer.outbox._protocol import Position, RowsRefusedError, StoredRow
 from aioproducer.outbox._record import decode_headers
@@ -144,7 +145,7 @@ class ProducerLog:
         offset = found[TopicPartition(topic, 0)]
         return None if offset is None else Position(offset.offset, offset.metadata)
 
-    async def faults_of_topics(self, topics: Collection[str]) -> Mapping[str, str]:
+    async def _faults_of_topics(self, topics: Collection[str]) -> Mapping[str, str]:
         """Return why topics are refused for good; those that are there are left out.
 
         A topic may have been made a moment ago, so brokers that do not know it are asked until `max_block_ms` is over,
@@ -161,6 +162,26 @@ class ProducerLog:
             if fault is not None:
                 faults[topic] = fault
         return faults
+
+    async def topic_that_is_there(self, topics: Collection[str]) -> tuple[str | None, Mapping[str, str]]:
+        """Return the first topic that brokers name, or None; and, by topic, why others are refused for good."""
+        faults: dict[str, str] = {}
+        looks = [create_task(self._named_fault_of_topic(topic)) for topic in topics]
+        for look in looks:
+            look.add_done_callback(fetch_error)
+        try:
+            for ended in as_completed(looks):
+                topic, fault = await ended
+                if fault is None:
+                    return topic, faults
+                faults[topic] = fault
+        finally:
+            for look in looks:
+                look.cancel()
+        return None, faults
+
+    async def _named_fault_of_topic(self, topic: str) -> tuple[str, str | None]:
+        return topic, await self._fault_of_topic(topic)
 
     async def _fault_of_topic(self, topic: str) -> str | None:
         self._asked[topic] = monotonic()
@@ -217,7 +238,7 @@ class ProducerLog:
         parts: list[_Part] = []
         refused: dict[int, str] = {}
         by_topic = _by_topic(rows)
-        faults_of_topics = await self.faults_of_topics(by_topic)
+        faults_of_topics = await self._faults_of_topics(by_topic)
         for topic, columns in by_topic.items():
             if topic in faults_of_topics:
                 refused |= dict.fromkeys(columns.ids, faults_of_topics[topic])

@@ -287,7 +287,7 @@ class Outbox:
             batch_rows: the most in one transaction.
             batch_bytes: likewise, of keys, values and headers; a larger row is alone.
             lease_s: how long the others wait after the last sign of the one that works. A statement that the database
-                does not answer for three times as long, at least 30 seconds, is given up, and the attempt with it.
+                does not answer for three times as long, at least 60 seconds, is given up, and the attempt with it.
             id_prefix: of the transactional id and the consumer group, for access rules; an id of the database follows.
                 The same for all relays of an outbox: with another one they find no position, or an old one, and stop.
             **options: of the producer; `linger_ms` has no effect, since the rows of a batch are handed over in one go.

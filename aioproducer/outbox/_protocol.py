@@ -138,8 +138,8 @@ class Log(Protocol):
     async def position(self, topic: str) -> Position | None:
         """Return the group's offset; waits while a transaction may still change it."""
 
-    async def faults_of_topics(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Return why topics are refused for good; those that are there are left out."""
+    async def topic_that_is_there(self, topics: Collection[str]) -> tuple[str | None, Mapping[str, str]]:
+        """Return the first topic that is there; None with, by topic, why each is refused for good."""
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         """Commit rows and position in one transaction.
@@ -316,9 +316,7 @@ class Session:
         Raises:
             RefusedRowError: none is, and rows are not parked; else the rows are parked.
         """
-        topics = dict.fromkeys(row.topic for row in rows)
-        faults = await self._log.faults_of_topics(topics)
-        there = next((topic for topic in topics if topic not in faults), None)
+        there, faults = await self._log.topic_that_is_there(dict.fromkeys(row.topic for row in rows))
         if there is None:
             await self._park({row.id: faults[row.topic] for row in rows})
             return

@@ -322,14 +322,16 @@ class Relay:
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001  # of the database: workers meet it too, or it keeps nothing from being sent
-                self._waiting = None
                 if words_of(error) != self._upkeep_trouble:
                     self._upkeep_trouble = words_of(error)
                     self._events.warning("outbox_not_looked_after", error=self._upkeep_trouble)
 
     async def _look(self) -> None:
-        is_own = bool(self._working() or self._why_not_sent())
-        self._waiting = await self._upkeep.counted() if is_own else None
+        workers = [worker.attempts for worker in self._workers]
+        is_own = bool(self._working() or any(each.trouble for each in (self._attempts, *workers)))
+        self._waiting = None  # also where they cannot be counted
+        if is_own:
+            self._waiting = await self._upkeep.counted()
         if self._shards > 1:
             await self._share()
         if self._keep_s is not None and self._working():

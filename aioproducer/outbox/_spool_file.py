@@ -281,12 +281,10 @@ class SpoolFile:
         if held + size <= self._bounds.bytes:
             return ""
         held_text = f"{held:,} of max_bytes={self._bounds.bytes:,} bytes are in use, and this takes {size:,}"
-        query = f"SELECT count(*) FROM {self._tables.parked.name}"  # noqa: S608  # our names
-        if parked := connection.execute(query).fetchone()[0]:
+        query = f"SELECT EXISTS (SELECT 1 FROM {self._tables.parked.name})"  # noqa: S608  # our names
+        if connection.execute(query).fetchone()[0]:
             url = f"sqlite+aiosqlite:///{self._path}"
-            return (
-                f"{held_text}; {parked:,} parked records are among them: `aioproducer outbox parked {url}` shows them"
-            )
+            return f"{held_text}; parked records are among them: `aioproducer outbox parked {url}` shows them"
         return f"{held_text}; those in use are being sent" if self._bounds.drops else held_text
 
     def _too_old(self, connection: sqlite3.Connection) -> str:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from aioproducer.outbox._calls import ended, limit_of, uninterrupted
+from aioproducer.outbox._calls import CLOSE_S, ended, limit_of, uninterrupted
 from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._errors import DECISIONS, RelayFencedError, waits_for
 from aioproducer.outbox._protocol import (
@@ -164,12 +164,19 @@ class SqlStore:
             return
         if not have_ended:
             await connection.invalidate()
+        elif self._was_asynchronous and not connection.invalidated:
+            await self._restore(connection)
         with suppress(DBAPIError, OSError):  # it was lost
-            if have_ended and self._was_asynchronous:
+            await connection.close()
+
+    async def _restore(self, connection: AsyncConnection) -> None:
+        """Let a connection that goes back to the pool be as it was; drop one that does not answer."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
                 await connection.execute(_WAIT_NO_MORE)
                 await connection.commit()
-        with suppress(DBAPIError, OSError):
-            await connection.close()
+        except Exception:  # noqa: BLE001  # of the database; there is nothing else to do
+            await connection.invalidate()
 
     @asynccontextmanager
     async def _transaction(self, state: State | None = None) -> AsyncIterator[AsyncConnection]:
@@ -228,10 +235,10 @@ class SqlStore:
         return Claimed(claimed[-1], rows, is_full=self._is_full(rows))
 
     def _is_full(self, rows: Sequence[StoredRow]) -> bool:
-        """Return whether a limit has ended the claim; the statement counts the same bytes."""
+        """Return whether a limit has ended the claim; the statement counts the same, but for headers beyond ASCII."""
         if len(rows) == self._limits.rows:
             return True
-        size = sum(len(row[2] or b"") + len(row[3] or b"") + len((row[4] or "").encode()) for row in rows)
+        size = sum(len(row[2] or b"") + len(row[3] or b"") + len(row[4] or "") for row in rows)
         return size + len(rows) * ROW_OVERHEAD >= self._limits.bytes
 
     async def _find_waiting(

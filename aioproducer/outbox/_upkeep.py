@@ -59,7 +59,10 @@ class Upkeep:
             old = [(at, ms) for at, ms, is_old in await connection.execute(oldest) if is_old]
             if not old:
                 return 0
-            # MySQL gives times in the zone of the session, in which one may stand for two; the index needs them.
-            latest, latest_ms = max(at for at, _ in old) + TIME_CHANGE, max(ms for _, ms in old)
-            deleted = await connection.execute(delete(sent).where(sent.c.sent_at <= latest, sent_ms <= latest_ms))
+            latest, latest_ms = old[-1]
+            gone = delete(sent).where(sent.c.sent_at <= latest)
+            if self._engine.dialect.name in {"mysql", "mariadb"}:  # whose times are in a zone, where one may be two
+                gone = delete(sent).where(sent.c.sent_at <= latest + TIME_CHANGE, sent_ms <= latest_ms)
+                gone = gone.with_dialect_options(mysql_limit=DELETED_AT_ONCE, mariadb_limit=DELETED_AT_ONCE)
+            deleted = await connection.execute(gone)
         return deleted.rowcount

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._logs import event_log
 from aioproducer.outbox._attempts import Attempts, words_of
-from aioproducer.outbox._calls import CLOSE_S, fetch_error, to_the_end
-from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
+from aioproducer.outbox._calls import CANCEL_AGAIN_S, CLOSE_S, fetch_error, to_the_end
+from aioproducer.outbox._errors import DECISIONS, RelayFencedError, ShardsChangedError, waits_for
 from aioproducer.outbox._protocol import Policy, Session
 from aioproducer.outbox._wake import Waker, forget, watch
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 POLL_S: Final = (0.02, 1.0)
 """Between looks for rows: at first after there were some, and at most."""
-CANCEL_AGAIN_S: Final = 1.0
-"""Until a task that goes on after its cancellation is cancelled again."""
 REFRESH_S: Final = 3_600.0
 """A position and a transactional id that are not used expire after days."""
 
@@ -87,6 +85,7 @@ class ShardWorker:
         self.is_working: bool = False
         self.knows_who_works: bool = False
         """Whether this has worked, or has seen that another relay does."""
+        self._trouble_of_other = ""
         self._rows_sent = 0
         self._batches_sent = 0
         self._has_begun = False  # to send new rows: nothing is in doubt
@@ -99,7 +98,13 @@ class ShardWorker:
         return Counts(self._rows_sent, self._batches_sent, self._store.rows_parked)
 
     def why_not_sent(self) -> str:
-        """Return the last error, or why the producer cannot send while it waits for brokers; empty without either."""
+        """Return the last error, or why the producer cannot send while it waits for brokers; empty without either.
+
+        While another relay works, and until this one has sent after it: what has kept that one from it.
+        """
+        return self._own_trouble() or self._trouble_of_other
+
+    def _own_trouble(self) -> str:
         producer = self._kafka.producer
         if self.attempts.trouble or not self.is_working or producer is None:
             return self.attempts.trouble
@@ -158,12 +163,14 @@ class ShardWorker:
             lease = await self._leases.lease(self._shard, self._shards)
             if seen is None or (lease.epoch, lease.renewals) != (seen.epoch, seen.renewals):
                 seen, seen_at = lease, monotonic()
+            self._trouble_of_other = lease.trouble or ""
             # The clock of the database may be set back: a lease that is not renewed ends by this process's clock too.
             is_free = lease.owner in {None, self._leases.owner}
             is_over = is_free or lease.left_ms <= 0 or monotonic() - seen_at > self._choices.lease_s
             if is_over and (state := await self._leases.take_over(self._shard, self._shards, lease)) is not None:
                 return state
-            self.knows_who_works, self.attempts.trouble = True, lease.trouble or ""
+            self.attempts.leave_to_another()
+            self.knows_who_works = True
             await asyncio.sleep(min(self._choices.lease_s / 5, 1.0))
 
     async def _work(self, state: State, sending: Coroutine[object, object, None]) -> None:
@@ -231,7 +238,7 @@ class ShardWorker:
         while True:
             if has_sent := await session.send_waiting():
                 pause_s = POLL_S[0]
-            self.attempts.succeeded()
+            self._succeeded()
             if monotonic() - self._refreshed_at > REFRESH_S:
                 await session.refresh()
                 self._refreshed_at = monotonic()
@@ -257,12 +264,19 @@ class ShardWorker:
         """Renew the lease until the epoch is not the last one."""
         while True:
             await asyncio.sleep(self._choices.lease_s / 3)
-            await self._leases.renew(state, self.why_not_sent() or self._nothing_to_say())
+            said = self._own_trouble()
+            # A doubt of an earlier attempt may be over; the one that finds it again says it.
+            is_doubt = waits_for(DECISIONS, said)
+            await self._leases.renew(state, None if is_doubt else said or self._nothing_to_say())
 
     def _note_sent(self, rows: int) -> None:
         self._rows_sent += rows
         self._batches_sent += 1
+        self._succeeded()
+
+    def _succeeded(self) -> None:
         self.attempts.succeeded()
+        self._trouble_of_other = ""
 
 
 def total_of(counts: Iterable[Counts]) -> Counts:

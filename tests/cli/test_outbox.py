@@ -214,6 +214,7 @@ def test_relay_names_the_line_of_an_option(url: str, tmp_path: Path) -> None:
     [
         (["create", "orders.db"], "URL: it cannot be read; it is like postgresql+asyncpg://user:password@host/name"),
         (["relay", URL, "-b", "127.0.0.1:1", "--id-prefix", "a{b}"], "--id-prefix must be printable text"),
+        (["create", "sqlite+aiosqlite:///a.db?timeout=abc"], "URL: could not convert string to float: 'abc'"),
         (["create", "sqlite:///a.db"], "URL: The asyncio extension requires an async driver"),
         (["create", URL, "--table", "a b"], "name must be the name of a table"),
         (["create", "sqlite+aiosqlite://"], "URL: engine must give each transaction a connection of its own"),

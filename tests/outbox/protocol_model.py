@@ -306,9 +306,9 @@ class ModelLog:
         assert position is None or isinstance(position, Position)
         return position
 
-    async def faults_of_topics(self, topics: Collection[str]) -> Mapping[str, str]:
+    async def topic_that_is_there(self, topics: Collection[str]) -> tuple[str | None, Mapping[str, str]]:
         assert list(topics) == ["topic"]
-        return {}
+        return "topic", {}
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
         assert topic == "topic"

@@ -46,6 +46,19 @@ async def test_call_that_takes_too_long_is_given_up() -> None:
     assert not database.calls
 
 
+async def test_call_is_bounded_where_its_caller_was_cancelled() -> None:
+    """It would keep its connection of the pool."""
+    database = Database()
+    database.limit_s = 0.05
+    caller = asyncio.create_task(database.call())
+    await asyncio.sleep(0)
+    caller.cancel()
+    (call,) = database.calls
+    await asyncio.wait([call])
+
+    assert call.cancelled()
+
+
 async def test_error_after_the_caller_was_cancelled_is_quiet(reported: list[dict[str, object]]) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     database = Database()

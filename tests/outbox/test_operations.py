@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from aioproducer import ProducerRecord
-from aioproducer.outbox import Outbox, OutboxError
+from aioproducer.outbox import Outbox, OutboxError, _attempts
 from aioproducer.outbox._kafka import ProducerLog
 from aioproducer.outbox._operations import Operations
 from aioproducer.outbox._protocol import Position, StoredRow
@@ -122,6 +122,33 @@ async def test_doubt_that_is_over_is_not_said_any_more(  # noqa: PLR0917  # fixt
         await asked.wait()
         with pytest.raises(OutboxError, match="a relay works, so no batch is in doubt"):
             await Operations(outbox, engine).retry_batch(new_identity=False)
+        may_commit.set()
+        await until(lambda: sent(kafka) == [b"a", b"b", b"c"])
+
+
+async def test_doubt_is_not_said_again_by_the_relay_that_had_it(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a second decision would be taken for the batch that it sends after the first one."""
+    await leave_a_batch_in_doubt(engine, outbox, kafka)
+    commit, asked, may_commit = ProducerLog.commit, asyncio.Event(), asyncio.Event()
+
+    async def commit_later(log: ProducerLog, rows: list[StoredRow], *position: *tuple[str, Position]) -> None:
+        if rows:
+            asked.set()
+            await may_commit.wait()
+        await commit(log, rows, *position)
+
+    monkeypatch.setattr(ProducerLog, "commit", commit_later)
+    monkeypatch.setattr(_attempts, "BACKOFF_MS", (100, 200))
+    operations = Operations(outbox, engine)
+    async with relaying(outbox, engine, kafka, lease_s=0.3) as relay:
+        await until(lambda: "batch 2" in relay.health().reason)
+        assert await operations.retry_batch(new_identity=False) == 1
+        await asked.wait()
+        await asyncio.sleep(0.5)  # the lease is renewed meanwhile
+        with pytest.raises(OutboxError, match="a relay works, so no batch is in doubt"):
+            await operations.retry_batch(new_identity=False)
         may_commit.set()
         await until(lambda: sent(kafka) == [b"a", b"b", b"c"])
 
