@@ -88,7 +88,7 @@ class ShardWorker:
         self._trouble_of_other = ""
         self._rows_sent = 0
         self._batches_sent = 0
-        self._has_begun = False  # to send new rows: nothing is in doubt
+        self._has_succeeded = False  # in this attempt
         self._left = asyncio.Event()
         self._refreshed_at = 0.0
 
@@ -176,7 +176,7 @@ class ShardWorker:
     async def _work(self, state: State, sending: Coroutine[object, object, None]) -> None:
         """Open the store and run until an error, until the end, or until another relay takes over."""
         trouble: str | None = None
-        self._has_begun = False
+        self._has_succeeded = False
         tasks = [
             asyncio.create_task(work) for work in (self._opened(sending), self._keep_lease(state), self._until_left())
         ]
@@ -194,8 +194,8 @@ class ShardWorker:
             sending.close()  # where it was not begun
 
     def _nothing_to_say(self) -> str | None:
-        """Return what clears the stored trouble; None, which leaves it, as long as that may be a doubt."""
-        return "" if self._has_begun else None
+        """Return what clears the stored trouble; None, which leaves it, as long as it may come again."""
+        return "" if self._has_succeeded else None
 
     async def _end_work(self, state: State, trouble: str | None, tasks: Iterable[asyncio.Task[None]]) -> None:
         await ended_tasks(tasks)
@@ -231,7 +231,6 @@ class ShardWorker:
     async def _send(self, state: State, waker: Waker) -> None:
         session = self._session(state, waker.clear)
         await session.begin()
-        self._has_begun = True
         self._events.info("outbox_works", epoch=state.epoch, batch=session.state.number)
         self._refreshed_at = monotonic()
         pause_s = POLL_S[0]
@@ -275,6 +274,7 @@ class ShardWorker:
         self._succeeded()
 
     def _succeeded(self) -> None:
+        self._has_succeeded = True
         self.attempts.succeeded()
         self._trouble_of_other = ""
 
