@@ -162,13 +162,13 @@ def test_parameter_that_a_driver_refuses_is_told(command: list[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize("password", ["p@s:ecret", "p@127.0.0.1/ecret", "p:ecret@", "p@s/s:ecret"])
+@pytest.mark.parametrize("password", ["p@s:horse", "p@127.0.0.1/horse", "p:horse@", "p@s/s:horse"])
 def test_no_part_of_a_password_is_told(password: str) -> None:
     result = refused("outbox", "status", f"postgresql+asyncpg://user:{password}@host/name")
 
     assert result.code == 2
     assert "is written as %40" in result.errors[0]
-    assert "ecret" not in "".join(result.errors)
+    assert "horse" not in "".join(result.errors)
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
