@@ -99,7 +99,7 @@ async def test_row_in_a_transaction_that_has_ended_is_refused(
 
 
 async def test_row_awaited_after_a_transaction_of_a_driver_is_refused(outbox: Outbox, database: Path) -> None:
-    """It would be in another one, which nobody commits."""
+    """It would be in a transaction of its own, without a commit."""
     async with aiosqlite.connect(database) as connection:
         first = outbox.enqueue(connection, "orders", b"0")  # begins it
         await first
