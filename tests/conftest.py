@@ -29,6 +29,7 @@ from tests.kafka_releases import (
     version_of_release,
 )
 from tests.nightly import choose, leave_out_nightly, pytest_addoption
+from tests.retry_timing import OutOfTime, pytest_runtest_makereport
 from tests.shares_of_workers import BrokersOfShares, longest_first, pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [  # pytest finds them here
     "pytest_addoption",
+    "pytest_runtest_makereport",
     "pytest_runtest_teardown",
     "pytest_warning_recorded",
     "pytest_xdist_make_scheduler",
@@ -68,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     choose(config)
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(BrokersOfShares())
+    else:
+        config.pluginmanager.register(OutOfTime(config))
     gc.disable()  # until all is collected: a fifth of that time is spent in search of garbage that is not there
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -287,10 +287,10 @@ async def test_record_may_be_a_tombstone_or_empty(producer: Producer, one_broker
 
 
 async def test_unknown_topic_is_an_error_after_max_block(one_broker: FakeCluster) -> None:
-    async with Producer(one_broker.bootstrap_servers, max_block_ms=200) as impatient:
+    async with Producer(one_broker.bootstrap_servers, max_block_ms=500) as impatient:
         lost = impatient.send("nowhere", b"v")
         await impatient.send("orders", b"valid")
-        with pytest.raises(MetadataTimeoutError, match=r"(?s)'nowhere'.*max_block_ms=200.*UNKNOWN_TOPIC") as caught:
+        with pytest.raises(MetadataTimeoutError, match=r"(?s)'nowhere'.*max_block_ms=500.*UNKNOWN_TOPIC") as caught:
             await lost
 
         assert (caught.value.outcome, caught.value.topic) == (Outcome.NOT_WRITTEN, "nowhere")
