@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     choose(config)
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(BrokersOfShares())
-    else:
+    elif config.pluginmanager.hasplugin("cacheprovider"):
         config.pluginmanager.register(OutOfTime(config))
     gc.disable()  # until all is collected: a fifth of that time is spent in search of garbage that is not there
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -28,8 +28,8 @@ class OutOfTime:
             self._tests.append(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        if self._config.cache is not None:
-            self._config.cache.set(KEPT_AS, self._tests)
+        assert self._config.cache is not None  # it is made only where there is one
+        self._config.cache.set(KEPT_AS, self._tests)
 
 
 @pytest.hookimpl(wrapper=True)
