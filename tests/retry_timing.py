@@ -1,23 +1,24 @@
 """A second run of tests whose failure two busy cores can explain, and of no other.
 
 `pytest -p tests.retry_timing --last-failed --last-failed-no-failures none` repeats tests marked `timing` or `kafka`, as
-the machine may delay a process or a real broker, and tests that the first run ended with a `TimeoutError`: a deadline
-of the test itself that was too short. A failure of any other test is a defect, however rare it is.
+the machine may delay a process or a real broker, and tests that a deadline of their own ended in the first run. A
+failure of any other test is a defect, however rare it is.
 """
 
+import subprocess
 from collections.abc import Generator
 
 import pytest
 
 OUT_OF_TIME = "out of time"
-"""Property of a report whose test ended with a `TimeoutError`."""
+"""Property of a report whose test a deadline ended."""
 
 KEPT_AS = "aioproducer/out_of_time"
-"""Key of pytest's cache: the tests of the last run that a `TimeoutError` ended."""
+"""Key of pytest's cache: the tests of the last run that a deadline ended."""
 
 
 class OutOfTime:
-    """Keeps which tests of the first run a `TimeoutError` ended, in the process that writes pytest's cache."""
+    """Keeps which tests of the first run a deadline ended, in the process that writes pytest's cache."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -34,9 +35,9 @@ class OutOfTime:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Say in a test's report that a `TimeoutError` ended it."""
+    """Say in a test's report that a deadline ended it."""
     report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, TimeoutError):
+    if call.excinfo is not None and isinstance(call.excinfo.value, (TimeoutError, subprocess.TimeoutExpired)):
         report.user_properties.append((OUT_OF_TIME, True))
     return report
 

@@ -169,7 +169,7 @@ async def test_wait_for_times_out_on_time(producer: Producer, one_broker: FakeCl
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(delivery, 0.02)
 
-    assert loop.time() - before < 0.5
+    assert loop.time() - before < 10  # and not after two minutes, at the delivery timeout
     one_broker.faults.remove(stall)
     await producer.flush()
     assert one_broker.end_offset("orders", 0) == 1
