@@ -63,8 +63,8 @@ _ALIVE: Final[weakref.WeakSet[BlockingLifecycle]] = weakref.WeakSet()
 _OF_PARENTS: Final[list[object]] = []
 """Parts of a start that a thread of the parent process has begun; kept, since their sockets are the parent's."""
 
-_CLOSING: Final[dict[_thread.LockType, float]] = {}
-"""Locks, each held while a dropped producer is being closed, with the seconds that it has for deliveries."""
+_CLOSING: Final[dict[_thread.LockType, BlockingLifecycle]] = {}
+"""Dropped producers that are being closed, each with a lock that is held until then."""
 
 
 class FirstUse:
@@ -266,10 +266,12 @@ class BlockingLifecycle:
 
     def _not_closed(self, text: str) -> KafkaError:
         """Return the error of a close that the event loop's thread does not run."""
-        error = DeliveryTimeoutError(f"close: {text}", outcome=Outcome.UNKNOWN)
-        statistics = self._producer.statistics()
-        unfinished = statistics.records_pending + statistics.records_waiting + self._queue.records
+        error, unfinished = DeliveryTimeoutError(f"close: {text}", outcome=Outcome.UNKNOWN), self._unfinished()
         return UndeliveredError.of([error], count=unfinished) if unfinished else error
+
+    def _unfinished(self) -> int:
+        statistics = self._producer.statistics()
+        return statistics.records_pending + statistics.records_waiting + self._queue.records
 
     async def _close(self, barrier: Barrier, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -321,7 +323,7 @@ class BlockingLifecycle:
         self._is_loss_reported = True  # by the thread started here
         closing = allocate_lock()
         closing.acquire()
-        _CLOSING[closing] = self._exit_flush_s
+        _CLOSING[closing] = self
         try:
             start_thread(partial(self._close_dropped, closing), "aioproducer-abandon")
         except RuntimeError:  # the interpreter exits, or the system has no more threads
@@ -332,13 +334,23 @@ class BlockingLifecycle:
         try:
             self.close(self._exit_flush_s)
         except UndeliveredError as error:
-            log = event_log(self._producer.statistics().client_id)  # the producer's own log has ended
-            self._report_loss(error.count, "", "was dropped without close()", log=log)
+            self._report_dropped(error.count)
         except KafkaError:
             pass  # the loop's thread is blocked, or runs this because no other thread could be started
         finally:
             _CLOSING.pop(closing, None)
             closing.release()
+
+    def _report_dropped(self, records: int) -> None:
+        if records > self._records_reported:
+            self._records_reported = records
+            log = event_log(self._producer.statistics().client_id)  # the producer's own log has ended
+            self._report_loss(records, "", "was dropped without close()", log=log)
+
+    def _end_dropped(self, closing: _thread.LockType) -> None:
+        """Wait until a dropped producer is closed; if that takes too long, report what is lost with the process."""
+        if not wait_for_lock(closing, self._exit_flush_s + GRACE_S):
+            self._report_dropped(self._unfinished())
 
     def _report_loss(self, records: int, since: str, how: str, *, log: EventLog) -> None:
         in_time = f"within {self._exit_flush_s:g} s{since}"
@@ -495,8 +507,8 @@ def _flush_all() -> None:
     for producer, flush in flushes:
         producer._end_exit(flush, began_at)
         producer._warn_at_exit()  # noqa: SLF001  # of this module
-    for closing, timeout_s in list(_CLOSING.items()):
-        wait_for_lock(closing, timeout_s + GRACE_S)
+    for closing, dropped in list(_CLOSING.items()):
+        dropped._end_dropped(closing)  # noqa: SLF001  # of this module
 
 
 def _after_fork() -> None:

@@ -240,6 +240,35 @@ def test_dropped_producer_reports_what_is_lost(cluster: ClusterElsewhere, progra
     assert "was dropped without close()" in line
 
 
+DROPPED_AND_BLOCKED = """
+import sys, threading, time
+from aioproducer import BlockingProducer
+blocked = threading.Event()
+
+def block(metadata, error):
+    blocked.set()
+    time.sleep(60)
+
+def work():
+    producer = BlockingProducer(sys.argv[1], exit_flush_timeout_ms=20).start()
+    producer.enqueue("orders", b"first", on_delivery=block)
+    blocked.wait()
+    for n in range(5):
+        producer.enqueue("orders", b"%d" % n, partition=0)
+
+work()
+"""
+
+
+def test_dropped_producer_that_cannot_close_reports_too(cluster: ClusterElsewhere, program: pathlib.Path) -> None:
+    """Its close gives up a second after its time, and its thread ends later than the process."""
+    ended = run(program, DROPPED_AND_BLOCKED, cluster.bootstrap_servers)
+
+    (line,) = ended.stderr.splitlines()
+    assert "5 records were not delivered within 0.02 s" in line
+    assert "was dropped without close()" in line
+
+
 TRANSACTION = """
 import sys
 from aioproducer import BlockingProducer

@@ -3,13 +3,14 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import pymysql
+
+from aioproducer.testing.kafka.server_properties import free_ports
 
 USER = "mysql"
 PROGRAMS = ("mariadbd", "mariadb-install-db")
@@ -34,9 +35,7 @@ class MariaDb:
         if self._user is not None:
             shutil.chown(self._folder, self._user)
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = free_ports(1)
         install = self._program("mariadb-install-db")
         subprocess.run(
             [install, *self._options, "--auth-root-authentication-method=normal", "--skip-test-db"],

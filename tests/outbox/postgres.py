@@ -4,12 +4,13 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from aioproducer.testing.kafka.server_properties import free_ports
 
 USER = "postgres"
 PROGRAMS = ("initdb", "postgres", "pg_isready")
@@ -48,15 +49,17 @@ class Postgres:
         if self._user is not None:
             shutil.chown(self._folder, self._user)
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = free_ports(1)
         self._run("initdb", "-D", self._data, "-U", USER, "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
         self.start()
 
     @property
     def _data(self) -> str:
         return str(self._folder / "data")
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
 
     @property
     def dsn(self) -> str:
@@ -77,13 +80,14 @@ class Postgres:
             "fsync": self._fsync,
         }
         settings = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
-        self._process = subprocess.Popen(
-            [str(self._binaries / "postgres"), "-D", self._data, *settings],
-            user=self._user,
-            cwd=self._folder,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(self._binaries / "postgres"), "-D", self._data, *settings],
+                user=self._user,
+                cwd=self._folder,
+                stderr=log,
+                start_new_session=True,
+            )
         self._until_ready()
 
     def _until_ready(self) -> None:
@@ -93,7 +97,7 @@ class Postgres:
             if subprocess.run(asked, check=False).returncode == 0:
                 return
             if self._process is None or self._process.poll() is not None:
-                raise ChildProcessError("PostgreSQL ended at its start")
+                raise ChildProcessError(f"PostgreSQL ended at its start:\n{self._log.read_text('utf-8')[-2000:]}")
             time.sleep(0.05)
         raise TimeoutError("PostgreSQL does not answer")
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Self
@@ -10,6 +9,7 @@ from typing import Self
 import psutil
 import pyspark
 
+from aioproducer.testing.kafka.server_properties import free_ports
 from tests.spark.crashes.driver import send, spark_environment, wait_until
 
 WORKERS = ("127.0.0.2", "127.0.0.3")
@@ -26,9 +26,7 @@ class StandaloneSpark:
         self._folder = folder
         self._started: list[subprocess.Popen[bytes]] = []
         self._seen: dict[int, psutil.Process] = {}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        (self._port,) = free_ports(1)
 
     @property
     def master(self) -> str:
