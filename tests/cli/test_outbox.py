@@ -15,7 +15,7 @@ from tests.cli.commands import ended, refused, run, started
 from tests.outbox.postgres import Postgres, missing_for_postgres
 from tests.outbox.test_relay import rows_left, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 URL = "sqlite+aiosqlite:///not-made.db"

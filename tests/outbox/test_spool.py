@@ -22,6 +22,8 @@ from aioproducer.outbox._spool_file import Contents, SpoolFile
 from aioproducer.testing import FakeCluster
 from tests.outbox.test_relay import sent, until
 
+pytestmark = pytest.mark.timing
+
 NOWHERE = "127.0.0.1:1"
 """Brokers that are away."""
 RECORD = 64 + len("orders") + 100
@@ -113,7 +115,6 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 async def test_what_was_stored_is_sent_after_a_kill(path: Path, kafka: FakeCluster, number: signal.Signals) -> None:
     command = [sys.executable, "-c", WRITES, str(path)]
@@ -156,7 +157,7 @@ async def test_spool_is_ready_again_once_it_has_room(monkeypatch: pytest.MonkeyP
             await spool.enqueue("orders", bytes(100))
         await asyncio.sleep(0.2)
         assert not spool.health().is_ready
-        with closing(sqlite3.connect(path)) as relay:
+        with closing(sqlite3.connect(path, timeout=60)) as relay:
             relay.execute("DELETE FROM kafka_outbox")
             relay.commit()
         await until(lambda: spool.health().is_ready)
