@@ -266,12 +266,10 @@ class BlockingLifecycle:
 
     def _not_closed(self, text: str) -> KafkaError:
         """Return the error of a close that the event loop's thread does not run."""
-        error, unfinished = DeliveryTimeoutError(f"close: {text}", outcome=Outcome.UNKNOWN), self._unfinished()
-        return UndeliveredError.of([error], count=unfinished) if unfinished else error
-
-    def _unfinished(self) -> int:
+        error = DeliveryTimeoutError(f"close: {text}", outcome=Outcome.UNKNOWN)
         statistics = self._producer.statistics()
-        return statistics.records_pending + statistics.records_waiting + self._queue.records
+        unfinished = statistics.records_pending + statistics.records_waiting + self._queue.records
+        return UndeliveredError.of([error], count=unfinished) if unfinished else error
 
     async def _close(self, barrier: Barrier, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -350,7 +348,7 @@ class BlockingLifecycle:
     def _end_dropped(self, closing: _thread.LockType) -> None:
         """Wait until a dropped producer is closed; if that takes too long, report what is lost with the process."""
         if not wait_for_lock(closing, self._exit_flush_s + GRACE_S):
-            self._report_dropped(self._unfinished())
+            self._report_dropped(self._lost())
 
     def _report_loss(self, records: int, since: str, how: str, *, log: EventLog) -> None:
         in_time = f"within {self._exit_flush_s:g} s{since}"
@@ -396,13 +394,16 @@ class BlockingLifecycle:
             with contextlib.suppress(TimeoutError, KeyboardInterrupt):
                 flush.wait(max(began_at + self._exit_flush_s - monotonic(), 0.0))
             flush.cancel()  # or the thread would not rest
-        running = self._running()
-        lost = self._queue.unreported + (0 if running is None else count_undelivered(running))
-        if lost > self._records_reported:
+        if (lost := self._lost()) > self._records_reported:
             self._records_reported = lost
             how = "was not closed, which an exit hook that runs later may still do"
             self._report_loss(lost, " of the end of the process", how, log=self._log)
             self._log.drain()
+
+    def _lost(self) -> int:
+        """Return how many records are lost if the process ends now."""
+        running = self._running()
+        return self._queue.unreported + (0 if running is None else count_undelivered(running))
 
     def _check_time_left(self) -> None:
         """Refuse a record once the time for deliveries at the end of the process is over."""

@@ -132,7 +132,7 @@ def _kind(found: TypeEngine[Any]) -> type | None:
     found = getattr(found, "data_type", found)  # of a domain of PostgreSQL
     try:
         return found.python_type
-    except NotImplementedError:
+    except NotImplementedError:  # SQLAlchemy's word for a type that has none
         return None
 
 
