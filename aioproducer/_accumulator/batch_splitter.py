@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._accumulator.partition import Batch
-from aioproducer._accumulator.record_batch_header import NO_IDENTITY, BatchIdentity, sequence_after
+from aioproducer._accumulator.producer_identity import NO_IDENTITY, BatchIdentity, sequence_after
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.renumber import record_starts, remove_records, renumber_records
 from aioproducer._protocol.compression import CompressionType, decompress

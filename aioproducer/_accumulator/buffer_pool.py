@@ -85,7 +85,7 @@ class BufferPool:
         Args:
             reserve: of the partition's leader, used after the common memory; None without a leader.
         """
-        capacity = self.capacity_for(size)
+        capacity = SMALLEST_CHUNK if size <= SMALLEST_CHUNK else self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
             return None
         common = self._common
@@ -95,7 +95,13 @@ class BufferPool:
             payer = reserve
         else:
             return None
-        chunk = self._chunk(capacity)
+        # With glibc the free lists spare a fifth for small chunks; with an allocator that maps each large block, half.
+        if free := self._free.get(capacity):
+            self.free_bytes -= capacity
+            chunk = free.pop()
+        else:
+            self._shrink_free_lists(self.unallocated_bytes - capacity)
+            chunk = Chunk(capacity)
         self._lent[chunk] = payer
         payer.used += capacity
         self.lent_bytes += capacity
@@ -124,7 +130,10 @@ class BufferPool:
             self._holders[chunk] = holders - 1
             return
         # Neither the response nor the end of a request frees memory: only the last view does (KAFKA-19012).
-        chunk.when_returned(self._returned)
+        if chunk.exports:
+            chunk.when_returned(self._returned)
+        else:
+            self._returned(chunk)
 
     def replace(self, chunk: Chunk, data: bytes) -> Chunk | None:
         """Exchange a lent chunk for a smaller one that holds `data`; the loan shrinks to its size.
@@ -185,15 +194,6 @@ class BufferPool:
         if payer is not self._unpacking:
             self.lent_bytes += size
 
-    def _chunk(self, capacity: int) -> Chunk:
-        # With glibc the free lists spare a fifth for small chunks; with an allocator that maps each large block, half.
-        free = self._free.get(capacity)
-        if free:
-            self.free_bytes -= capacity
-            return free.pop()
-        self._shrink_free_lists(self.unallocated_bytes - capacity)
-        return Chunk(capacity)
-
     def _shrink_free_lists(self, spare: int) -> None:
         """Free chunks, largest first, while `spare`, the bytes that would stay unallocated, is negative."""
         for size in reversed(self._sizes):
@@ -206,7 +206,10 @@ class BufferPool:
     def _returned(self, chunk: Chunk) -> None:
         if getattr(self, "_lent", None) is None:
             return  # the producer is being garbage collected, the pool before the chunk
-        self._count(self._lent.pop(chunk), -chunk.capacity)
+        payer, size = self._lent.pop(chunk), chunk.capacity
+        payer.used -= size
+        if payer is not self._unpacking:
+            self.lent_bytes -= size
         self._keep(chunk)
         if self.is_awaited:
             self._on_return()

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer._accumulator.partition import ORDER_STEP, Batch
-from aioproducer._accumulator.record_batch_header import HEADER_SIZE
 from aioproducer._native.delivery import BatchResult
+from aioproducer._native.record_batch_header import HEADER_SIZE
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 
 if TYPE_CHECKING:
@@ -275,11 +275,11 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
             partition,
             result,
             chunk,
-            options=options,
-            order=partition.next_order,
-            called_at=self.clock(),
-            limit=max(limit - HEADER_SIZE, 0),
-            sizes=self.measures.record_size,
+            options,
+            partition.next_order,
+            self.clock(),
+            max(limit - HEADER_SIZE, 0),
+            self.measures.record_size,
         )
         partition.next_order += ORDER_STEP
         self._open[partition] = lingering = self._lingering[partition.leader, options.ready_age_s]

@@ -26,8 +26,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._accumulator.buffer_pool import Account
-from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity, encode_header
+from aioproducer._accumulator.producer_identity import NO_IDENTITY
 from aioproducer._native.append import OpenPartition, RecordBatchBuilder
+from aioproducer._native.record_batch_header import HEADER_SIZE
 from aioproducer.errors import KafkaError, Outcome
 
 if TYPE_CHECKING:
@@ -96,22 +97,21 @@ class BatchOptions:
         """It is ready to be sent then."""
 
 
-class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
+class Batch(RecordBatchBuilder):  # the whole state of a batch
     """One batch, from its first record to its end. Its records are in `chunk`, its deliveries in `result`.
 
-    The native append knows it as a `RecordBatchBuilder`, and keeps chunk, size, count and times of the records there.
+    The native append knows it as a `RecordBatchBuilder`, and keeps chunk, size, count and times of the records there,
+    as the encoder of the request does what it says about the batch: start, compression and identity.
     """
 
     __slots__ = (
         "attempts",
         "attempts_before",
         "called_at",
-        "compression",
         "connection_number",
         "detached",
         "first_deadline",
         "generation",
-        "identity",
         "is_abandoned",
         "is_part",
         "is_ready",
@@ -127,17 +127,15 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         "put_off",
         "record_deadlines",
         "sent_at",
-        "start",
         "state",
         "uncompressed_size",
     )
 
-    def __init__(  # noqa: PLR0913, PLR0915  # one line per fact
+    def __init__(  # noqa: PLR0913, PLR0915, PLR0917  # one line per fact; keywords would cost each batch a dictionary
         self,
         partition: Partition,
         result: BatchResult,
         chunk: Chunk,
-        *,
         options: BatchOptions,
         order: int,
         called_at: float,
@@ -161,10 +159,8 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         self.called_at = called_at
         self.generation = 0
         self.state = BatchState.OPEN
-        self.start = 0
-        self.compression = 0
         self.uncompressed_size = 0  # of its records, if they are compressed
-        self.identity: BatchIdentity = NO_IDENTITY
+        self.identity = NO_IDENTITY
         self.attempts = 0
         self.attempts_before = 0  # of the batch that this one is a part of; they use up no `retries`, either
         # Attempts that do not count against `retries`, since nothing is wrong with the batch: it was refused because an
@@ -183,7 +179,7 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         self.last_error: KafkaError | None = None
         self.record_deadlines: list[tuple[RecordDeadline, Delivery]] = []  # of records with one of their own
         self.first_deadline = inf  # monotonic seconds; of those
-        self.detached: frozenset[int] = frozenset()  # records that have failed on their own, and go on in the batch
+        self.detached = _NONE  # records that have failed on their own, and go on in the batch
 
     # Filling
 
@@ -243,28 +239,9 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
         return Outcome.UNKNOWN if self.is_unresolved else Outcome.NOT_WRITTEN
 
     @property
-    def wire_size(self) -> int:
-        return HEADER_SIZE + self.size
-
-    @property
     def uncompressed_wire_size(self) -> int:
         """The `wire_size` that it would have, or had, without compression."""
         return HEADER_SIZE + (self.uncompressed_size if self.compression else self.size)
-
-    def records(self) -> memoryview:
-        """The records section; valid until the chunk is given back."""
-        return memoryview(self.chunk)[self.start : self.start + self.size]
-
-    def header(self, records: memoryview) -> bytes:
-        """The 61-byte header under the present identity; `records` are its own."""
-        return encode_header(
-            records,
-            self.count,
-            base_timestamp=self.base_timestamp,
-            max_timestamp=self.max_timestamp,
-            identity=self.identity,
-            compression=self.compression,
-        )
 
     def unstamp(self) -> None:
         """Lose an identity under which it is known not to be written."""
@@ -284,6 +261,7 @@ class Batch(RecordBatchBuilder):  # noqa: PLR0904  # the whole state of a batch
 
 
 _by_order = attrgetter("order")
+_NONE: Final[frozenset[int]] = frozenset()
 
 
 class Node:
@@ -389,7 +367,7 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
         self.queued.append(batch)
         return batch
 
-    def put_on_wire(self, batch: Batch, connection_number: int) -> None:
+    def put_on_wire(self, batch: Batch, connection_number: int, now: float) -> None:
         """Move a queued batch to the wire, giving it a sequence if it has none."""
         if self.queued[0] is batch:
             self.queued.popleft()
@@ -399,7 +377,9 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
             batch.identity = self.identity.stamp(batch.count)
         batch.move_to(BatchState.ON_WIRE)
         batch.attempts += 1
+        batch.node = self.leader
         batch.connection_number = connection_number
+        batch.sent_at = now
         self.on_wire.append(batch)
 
     def put_back(self, batch: Batch) -> None:
@@ -480,7 +460,9 @@ class DeliveryDeadlines:
         self.due: list[Partition] = []  # partitions whose timers have fired; taken by `take_due`
 
     def watch(self, batch: Batch) -> None:
-        self._watch(batch.partition, self._due_at(batch))
+        timer, due_at = batch.partition.expiry_timer, self._due_at(batch)
+        if timer is None or timer.when > due_at:  # as a rule that of an earlier batch is due first
+            self._watch(batch.partition, due_at)
 
     def set_deadline(self, batch: Batch, delivery: Delivery, deadline: RecordDeadline) -> None:
         """End one record of a batch at a deadline of its own."""

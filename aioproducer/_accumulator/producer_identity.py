@@ -18,19 +18,48 @@ per partition instead of for the whole producer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final
-
-from aioproducer._accumulator.record_batch_header import NO_IDENTITY, NO_PRODUCER_ID, BatchIdentity, sequence_after
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from aioproducer._accumulator.record_batch_header import StampedBatch
     from aioproducer.errors import KafkaError
 
+MAX_SEQUENCE: Final = 2**31 - 1
+NO_PRODUCER_ID: Final = -1
 LAST_EPOCH: Final = 32_767
 QUIET_TOO_LONG_S: Final = 3600.0
 """After this long without an acknowledgement a broker may have expired its state: `producer.id.expiration.ms`."""
 REMEMBERED: Final = 5
 """Number of batches whose sequence a broker keeps: it answers a copy of one with the offset and time of the first."""
+
+
+class BatchIdentity(NamedTuple):
+    """Identity under which brokers deduplicate a batch."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+
+
+NO_IDENTITY: Final = BatchIdentity()
+
+_new = tuple.__new__  # a named tuple's own is Python code
+
+
+class StampedBatch(Protocol):
+    """The parts of a batch that its partition's identity looks at."""
+
+    order: int
+    identity: BatchIdentity
+    max_timestamp: int
+    connection_number: int
+    attempts: int
+    sent_at: float
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """Return the sequence number `count` records later; wraps from 2**31 - 1 to 0, as DefaultRecordBatch does."""
+    return (sequence + count) % (MAX_SEQUENCE + 1)
 
 
 class ProducerIdentity:
@@ -208,6 +237,10 @@ class OwnPartitionIdentity(PartitionIdentity):
 
     __slots__ = ("_producer",)
 
+    is_send_allowed = True
+    is_bound_to_log = True
+    has_lost_log = False
+
     def __init__(self, producer: ProducerIdentity) -> None:
         """Start without an identity; the first `stamp` takes one."""
         super().__init__()
@@ -218,18 +251,6 @@ class OwnPartitionIdentity(PartitionIdentity):
         if not self._producer.is_enabled:
             return True
         return not self.is_changing and (self.producer_id is not None or not self._producer.is_missing)
-
-    @property
-    def is_send_allowed(self) -> bool:
-        return True
-
-    @property
-    def is_bound_to_log(self) -> bool:
-        return True
-
-    @property
-    def has_lost_log(self) -> bool:
-        return False
 
     @property
     def may_change(self) -> bool:
@@ -245,7 +266,7 @@ class OwnPartitionIdentity(PartitionIdentity):
         assert self.producer_id is not None, "stamped before a producer id was known"
         # Never given to other records, even after a refusal: a late copy of the request would make the broker
         # acknowledge them with the old offset and drop them, without an error.
-        identity = BatchIdentity(self.producer_id, self.epoch, self.next_sequence)
+        identity = _new(BatchIdentity, (self.producer_id, self.epoch, self.next_sequence, False))
         self.next_sequence = sequence_after(self.next_sequence, count)
         return identity
 

@@ -207,14 +207,21 @@ class RecordAccumulator:
             if drained and size > self._settings.max_request_size:
                 self.ready.offer_first(partition)
                 break
-            partition.put_on_wire(batch, connection_number)
-            batch.node, batch.sent_at = node, now
+            partition.put_on_wire(batch, connection_number, now)
             drained.append(batch)
             again.append(partition)
         for partition in again:
             if partition.first_sendable() is not None:
                 self.ready.add(partition)
         return drained
+
+    def take_only(self, batch: Batch, connection_number: int, now: float) -> None:
+        """Take an open batch that `next_to_send` gave: not to be compressed, and all that there is to send."""
+        node = batch.partition.leader
+        if node is not None and node.wait is not None:
+            self.nodes.note_drained(node)
+        self._try_seal(batch.partition, batch)
+        batch.partition.put_on_wire(batch, connection_number, now)
 
     def _try_seal(self, partition: Partition, batch: Batch) -> bool:
         """Close a batch; return False if it has to be compressed first."""

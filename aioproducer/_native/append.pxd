@@ -26,6 +26,11 @@ cdef class RecordBatchBuilder:
     cdef public int count                    # records written
     cdef public int64_t base_timestamp       # of the first record, ms since the epoch
     cdef public int64_t max_timestamp        # ms since the epoch
+    cdef public Py_ssize_t start             # of the records in the chunk; of a part of a split batch not 0
+    cdef public int compression              # Kafka's number of the codec; 0 if they are not compressed
+    cdef public object identity              # BatchIdentity under which it is sent
+
+    cpdef records(self)
 
 
 cdef class OpenPartition:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.producer_identity import BatchIdentity
 from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.measures import RecordSizes
@@ -47,10 +48,18 @@ class RecordBatchBuilder:
     count: int
     base_timestamp: int  # of the first record, ms since the epoch
     max_timestamp: int  # ms since the epoch
+    start: int  # of the records in the chunk; of a part of a split batch not 0
+    compression: int  # Kafka's number of the codec; 0 if the records are not compressed
+    identity: BatchIdentity  # under which it is sent
 
+    @property
+    def wire_size(self) -> int:
+        """Bytes in a request, with the header."""
     def __init__(self, chunk: Chunk, result: BatchResult, limit: int, sizes: RecordSizes | None = None) -> None: ...
     def continue_in(self, chunk: Chunk) -> None:
         """Continue in a larger chunk with a copy of the records; the caller frees the old one."""
+    def records(self) -> memoryview:
+        """The records section; valid until the chunk is given back."""
 
 class OpenPartition:
     """The part of a `Partition` that the append works with: its open batch, and how many records wait."""

@@ -20,6 +20,7 @@ All steps per record are here; steps per batch are calls of the accumulator in P
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t
@@ -82,6 +83,13 @@ cdef class RecordBatchBuilder:
             raise ValueError(f"a chunk of {chunk.capacity} bytes cannot hold {self.size} bytes of records")
         memcpy(chunk.data, self.chunk.data, self.size)
         self.chunk = chunk
+
+    @property
+    def wire_size(self):
+        return BATCH_HEADER_SIZE + self.size
+
+    cpdef records(self):
+        return PyMemoryView_FromObject(self.chunk)[self.start:self.start + self.size]
 
     def __repr__(self):
         return f"<RecordBatchBuilder count={self.count} size={self.size} limit={self.limit}>"

@@ -54,6 +54,8 @@ class ConnectionState(enum.Enum):
     CLOSED = "closed"
 
 
+_new = tuple.__new__  # a named tuple's own is Python code
+
 _SHORTEST_WATCH_S: Final = 0.1
 """Shortest interval between checks of the time-outs, also with a small `connections_max_idle_ms`."""
 
@@ -348,7 +350,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             if not self._stream.has_left(request):
                 # The pool would get the memory back while the transport still sends it.
                 raise ProtocolError("the broker answered a request before it had all of it")
-            request.on_end(Answered(payload, now))
+            request.on_end(_new(Answered, (payload, now)))
             if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:
                 self._context.repeated_closes.answered(self.label, request.size)
         except KafkaError:

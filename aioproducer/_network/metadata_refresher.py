@@ -72,7 +72,8 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         self._settings = settings
         self._log = log
         self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, random=random)
-        self._topics: OrderedDict[str, float] = OrderedDict()  # in use, with the time of the last use; that one last
+        self._topics: OrderedDict[str, float] = OrderedDict()  # in use, by the time of the last use that was noted
+        self._noted_for_s = settings.metadata_max_idle_ms / 100_000  # noting each use would cost each batch more
         self._urgent: set[str] = set()  # to be asked for alone
         self._suspected: set[str] = set()  # of a refused Produce: lower epochs may be true (see Cluster)
         self._is_full_wanted = True
@@ -109,11 +110,14 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
 
     def add_topic(self, topic: str, now: float) -> None:
         """Note that a topic is in use; ask for it at once if it is new or in error."""
-        if topic not in self._topics or self.topic_error(topic):
+        used_at, view = self._topics.get(topic), self.cluster.topics.get(topic)
+        if used_at is None or (view is not None and view.error_code):
             self._urgent.add(topic)
             self._is_to_look.set()
-        if topic not in self._topics:
+        if used_at is None:
             self._is_new_topic.set()
+        elif now - used_at < self._noted_for_s:
+            return
         self._topics[topic] = now
         self._topics.move_to_end(topic)
 

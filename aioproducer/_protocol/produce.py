@@ -2,9 +2,11 @@
 
 A request is a list of buffers, in which every batch's records section stays where the accumulator built it:
 
-    [glue + header] [body] [glue + header] [body] ... [end of the request]
+    [glue + header] [records] [glue + header] [records] ... [end of the request]
 
-so `writelines` of a transport sends a request without copying a record. Layout, with the first version of each field:
+so `writelines` of a transport sends a request without copying a record; up to 1 KiB of records is copied behind its
+header, which is cheaper. What is paid per batch, and the response that nearly every request with one batch gets, are
+encoded and decoded by `_native/produce.pyx`. Layout, with the first version of each field:
 
     request    transactional_id nullable string
                acks             int16
@@ -29,11 +31,12 @@ Source: ProduceRequest.json and ProduceResponse.json of Apache Kafka 4.3, KIP-46
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import takewhile
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from aioproducer._native.produce import append_batches, plain_response
 from aioproducer._protocol.cluster_text import printable_message
 from aioproducer._protocol.messages import SMALL_RESPONSE
 from aioproducer._protocol.primitives import (
@@ -42,8 +45,10 @@ from aioproducer._protocol.primitives import (
     array_length,
     decode,
     string,
-    unsigned_varint,
 )
+
+if TYPE_CHECKING:
+    from aioproducer._native.append import RecordBatchBuilder
 
 TOPIC_ID_VERSION: Final = 13  # first version that names topics by their id
 _PER_BATCH: Final = 4 * 1024  # bytes of a response to Produce: offsets, and an error with its text
@@ -58,11 +63,7 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _PARTITION_V3 = struct.Struct(">ihqq")  # index, error code, base offset, log append time
 _PARTITION_V5 = struct.Struct(">ihqqq")  # and log start offset
 _PLAIN_END: Final = b"\x01\x00\x00"  # no record errors, null message, no tagged fields
-_LONE_END: Final = _PLAIN_END + b"\x00"  # and the end of the topic
-_ONE: Final = 2  # the length of an array with one element, in flexible versions
-_ONE_PARTITION = struct.Struct(">Bihqqq4siB")  # array length, as v5, plain end and the topic's end, throttle time, end
 _TOPIC_ID_BYTES: Final = 16
-_LONG_NAME: Final = 0x80  # of at least 127 bytes: its length takes another byte
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 TopicName: TypeAlias = tuple[str | None, bytes | None]
@@ -72,15 +73,7 @@ PartitionEnd: TypeAlias = tuple[tuple[tuple[int, str | None], ...], str | None, 
 
 _NOTHING_MORE: Final[PartitionEnd] = ((), None, -1, -1)
 
-
-class BatchToSend(NamedTuple):
-    """One record batch of a request."""
-
-    topic: str
-    topic_id: bytes  # 16 bytes; `NO_TOPIC_ID` while unknown; used from version 13 on
-    partition: int
-    header: bytes  # the 61 bytes of the batch's v2 header
-    body: Buffer  # the batch's records section, not copied: it must not change until the request was answered
+_new = tuple.__new__  # a named tuple's own is Python code
 
 
 class PartitionResponse(NamedTuple):
@@ -122,29 +115,33 @@ def request_is_flexible(version: int) -> bool:
     return version >= _FIRST_FLEXIBLE
 
 
-def encode_produce_request(
-    version: int, *, acks: int, timeout_ms: int, transactional_id: str | None, batches: Sequence[BatchToSend]
-) -> list[Buffer]:
-    """Encode a request around the batches, without copying their bodies; versions 3-13.
+def encode_produce_request(  # one per field, and the ids of topics
+    version: int,
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None,
+    batches: Mapping[str, Sequence[RecordBatchBuilder]],
+    topic_ids: Mapping[str, bytes],
+) -> list[bytes | memoryview]:
+    """Encode a request around the batches; versions 3-13.
 
     Args:
         timeout_ms: how long the broker may wait for its replicas.
-        batches: at most one per partition; those of one topic need not be adjacent.
+        batches: by topic, at most one per partition.
+        topic_ids: by topic, 16 bytes each; used from version 13 on.
 
     Returns:
-        The request's body in pieces, to be sent in this order after the request header. Every second one is a batch's
-        body as given.
+        The request's body in pieces, to be sent in this order after the request header. Some are views of batches'
+        records, which must not change until the request was answered.
     """
-    topics: dict[str, list[BatchToSend]] = {}
-    for batch in batches:
-        topics.setdefault(batch.topic, []).append(batch)
     flexible = version >= _FIRST_FLEXIBLE
-    glue = _start_of_request(flexible, transactional_id, acks, timeout_ms, len(topics))
-    pieces: list[Buffer] = []
-    for name, of_topic in topics.items():
-        topic = of_topic[0].topic_id if version >= TOPIC_ID_VERSION else name
+    glue = _start_of_request(flexible, transactional_id, acks, timeout_ms, len(batches))
+    pieces: list[bytes | memoryview] = []
+    for name, of_topic in batches.items():
+        topic = topic_ids[name] if version >= TOPIC_ID_VERSION else name
         glue += _start_of_topic(flexible, topic, len(of_topic))
-        glue = _append_batches(pieces, glue, of_topic, flexible=flexible)
+        glue = append_batches(pieces, glue, of_topic, flexible)
     pieces.append(glue + NO_TAGGED_FIELDS if flexible else glue)
     return pieces
 
@@ -161,10 +158,10 @@ def decode_produce_response(version: int, payload: bytes | memoryview) -> Produc
             offset below -1.
     """
     flexible = version >= _FIRST_FLEXIBLE
-    content = bytes(payload)
-    if flexible and (one := _one_partition(content, version)) is not None:
-        return one
-    return decode(f"Produce v{version}", content, flexible=flexible, read=partial(_response, version=version))
+    if flexible and (plain := plain_response(payload, version >= TOPIC_ID_VERSION)) is not None:
+        throttle_time_ms, fields = plain
+        return _new(ProduceResponse, (throttle_time_ms, [_new(PartitionResponse, fields)], {}))
+    return decode(f"Produce v{version}", bytes(payload), flexible=flexible, read=partial(_response, version=version))
 
 
 @lru_cache(maxsize=64)
@@ -188,17 +185,6 @@ def _start_of_topic(flexible: bool, topic: str | bytes, batches: int) -> bytes: 
     return named + array_length(batches, flexible=flexible)
 
 
-def _append_batches(pieces: list[Buffer], glue: bytes, batches: list[BatchToSend], *, flexible: bool) -> bytes:
-    # returns the end of this topic's structures, which comes before the next piece
-    for batch in batches:
-        size = len(batch.header) + len(batch.body)
-        length = unsigned_varint(size + 1) if flexible else _INT32.pack(size)
-        pieces.append(b"".join((glue, _INT32.pack(batch.partition), length, batch.header)))
-        pieces.append(batch.body)
-        glue = NO_TAGGED_FIELDS if flexible else b""
-    return glue + NO_TAGGED_FIELDS if flexible else glue
-
-
 def _response(reader: ResponseReader, version: int) -> ProduceResponse:
     partitions: list[PartitionResponse] = []
     for _ in range(reader.array_length()):
@@ -207,34 +193,6 @@ def _response(reader: ResponseReader, version: int) -> ProduceResponse:
         reader.skip_tagged_fields()
     throttle_time_ms = reader.int32()
     return ProduceResponse(throttle_time_ms, partitions, _nodes(reader, version))
-
-
-def _one_partition(content: bytes, version: int) -> ProduceResponse | None:
-    """Read the most frequent response, one partition without errors, in one step; None for any other."""
-    start = len(content) - _ONE_PARTITION.size  # before it come the array length and the topic
-    by_id = version >= TOPIC_ID_VERSION
-    is_topic = start == 1 + _TOPIC_ID_BYTES if by_id else 1 < start <= _LONG_NAME and content[1] == start - 1
-    if not is_topic or content[0] != _ONE:
-        return None
-    count, index, code, offset, append_time, log_start, plain_end, throttle_time_ms, end = _ONE_PARTITION.unpack_from(
-        content, start
-    )
-    if count != _ONE or plain_end != _LONE_END or end or offset < -1:
-        return None
-    topic = content[1:start] if by_id else content[2:start]
-    if not by_id and not topic.isascii():
-        return None
-    response = PartitionResponse(
-        None if by_id else str(topic, "ascii"),
-        topic if by_id else None,
-        index,
-        code,
-        offset,
-        append_time,
-        log_start,
-        *_NOTHING_MORE,
-    )
-    return ProduceResponse(throttle_time_ms, [response], {})
 
 
 def _partition(reader: ResponseReader, version: int, topic: TopicName) -> PartitionResponse:

@@ -26,8 +26,6 @@ from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer._protocol.produce import (
-    BatchToSend,
-    Buffer,
     PartitionResponse,
     ProduceResponse,
     decode_produce_response,
@@ -188,30 +186,34 @@ class Sender:
         probably await, and the first must not leave without the others.
         """
         batch, now = self._open_batches.end_linger(partition, result), self._loop.time()
-        if batch is not None and self._may_send_at_once(partition, batch, now):
-            self._send_at_once(partition, now)
-        elif batch is not None:
+        if batch is None:
+            return
+        connection = self._connection_at_once(partition, batch, now)
+        if connection is None:
             self._accumulator.offer(partition)
+        else:
+            self._send_at_once(batch, connection, now)
 
-    def _may_send_at_once(self, partition: Partition, batch: Batch, now: float) -> bool:
+    def _connection_at_once(self, partition: Partition, batch: Batch, now: float) -> BrokerConnection | None:
+        """Return the connection on which to send an awaited batch in this call; None if it must wait for a turn."""
         # By an `await` only: a callback may be added anywhere, by a handler of the log in the middle of a settlement.
         if not (batch.result.awaited and self._last_was_single) or self._in_flight or batch.options.codec:
-            return False
+            return None
         node, next_at = partition.leader, self._timers.next_at()
         if node is None or node.ready or self._wait_queues.records or not self._wakeup.is_waited_for:
-            return False
+            return None
         if (next_at is not None and next_at <= now) or not self._own_loop.is_here():
-            return False  # a turn ends first what is overdue
-        return self._open_batches.is_only(partition) and partition.first_sendable() is batch
+            return None  # a turn ends first what is overdue
+        connection = node.connection.ready_connection
+        if connection is None or not self._open_batches.is_only(partition):
+            return None
+        return connection if partition.next_to_send(connection.number, now) is batch else None
 
-    def _send_at_once(self, partition: Partition, now: float) -> None:
-        assert partition.leader is not None
-        self._accumulator.ready.add(partition)
-        self._left = 1
+    def _send_at_once(self, batch: Batch, connection: BrokerConnection, now: float) -> None:
         self._in_flight += 1  # what is logged here may make a handler await a record: that one waits for a turn
         try:
             # In a context of its own: what the transport schedules must not see the caller's variables.
-            self._context.run(self._send_to, partition.leader, now)
+            self._context.run(self._send_only, batch, connection, now)
         except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, as in a turn, not the caller
             self._defect = defect
             self._wakeup.set()
@@ -250,29 +252,25 @@ class Sender:
             self._left -= at_most
             batches = self._accumulator.drain(node, connection.number, now, at_most=at_most)
             if batches:
-                transaction = None if self._transaction is None else self._transaction()
-                request = ProduceRequest(node, batches, self._metadata.cluster, transaction=transaction)
-                self._last_was_single = request.records == 1
-                self._send(request, connection, now)
+                self._send(node, batches, connection, now=now)
             if not node.ready or not self._left:
                 return
         self._accumulator.nodes.note_waiting(node, now)
         node.connection.connect()
 
-    def _send(self, request: ProduceRequest, connection: BrokerConnection, now: float) -> None:
-        acks = self._policy.acks
+    def _send_only(self, batch: Batch, connection: BrokerConnection, now: float) -> None:
+        self._accumulator.take_only(batch, connection.number, now)
+        assert batch.node is not None
+        self._send(batch.node, [batch], connection, now=now)
+
+    def _send(self, node: Node, batches: list[Batch], connection: BrokerConnection, *, now: float) -> None:
+        transaction = None if self._transaction is None else self._transaction()
+        request = ProduceRequest(node, batches, self._metadata.cluster, self._ended, transaction)
+        self._last_was_single = request.records == 1
         try:
-            request.version = version = connection.produce_version(request.highest_version)
-            outgoing = OutgoingRequest(
-                api_key=PRODUCE.key,
-                version=version,
-                buffers=request.encode(version, acks=acks, timeout_ms=self._replica_timeout_ms),
-                flexible=request_is_flexible(version),
-                largest_response=largest_produce_response(len(request.batches), request.records),
-                expects_response=acks != 0,
-                on_end=partial(self._ended, request),
-            )
-            connection.send(outgoing)
+            version = connection.produce_version(request.highest_version)
+            request.encode(version, acks=self._policy.acks, timeout_ms=self._replica_timeout_ms)
+            connection.send(request)
             self._in_flight += 1
             self._measure(request, now)
             for topic in request.topic_ids:  # after sending, while the broker works
@@ -400,31 +398,43 @@ class ProduceTransaction(NamedTuple):
     is_v2: bool  # brokers add partitions when they are written to
 
 
-class ProduceRequest:
-    """Batches for one node, at most one per partition, and which part of the response belongs to which of them."""
+class ProduceRequest(OutgoingRequest):
+    """Batches for one node, at most one per partition, and which part of the response belongs to which of them.
 
-    def __init__(
+    Args:
+        on_ended: called once with the request and its end.
+    """
+
+    __slots__ = ("_by_topic", "_names", "_on_ended", "_transaction", "batches", "node", "records", "topic_ids")
+
+    def __init__(  # noqa: PLR0917  # keywords would cost each request a dictionary
         self,
         node: Node,
         batches: Sequence[Batch],
         cluster: Cluster,
-        *,
+        on_ended: Callable[[ProduceRequest, RequestEnd], None],
         transaction: ProduceTransaction | None = None,
     ) -> None:
+        self.api_key, self.name = PRODUCE.key, PRODUCE.name
+        self.sent_at, self.end, self.size = 0.0, 0, 0
         self.node = node
         self.batches = batches
+        self._on_ended = on_ended
         self._transaction = transaction
-        self.version = 0  # version of request and response, set when the connection is known
         self.topic_ids: dict[str, bytes] = {}  # by name, from the metadata at the time of the request
         self._names: dict[bytes, str] = {}  # by id
+        self._by_topic: dict[str, list[Batch]] = {}
         self.records = 0
         for batch in batches:
             self.records += batch.count
             topic = batch.partition.topic_partition.topic
-            if topic not in self.topic_ids:
-                view = cluster.topics.get(topic)
-                self.topic_ids[topic] = topic_id = NO_TOPIC_ID if view is None else view.topic_id
-                self._names[topic_id] = topic
+            if topic in self._by_topic:
+                self._by_topic[topic].append(batch)
+                continue
+            view = cluster.topics.get(topic)
+            self.topic_ids[topic] = topic_id = NO_TOPIC_ID if view is None else view.topic_id
+            self._names[topic_id] = topic
+            self._by_topic[topic] = [batch]
 
     @property
     def highest_version(self) -> int:
@@ -433,15 +443,26 @@ class ProduceRequest:
             return LAST_VERSION_WITHOUT_ADDING
         return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
 
-    def encode(self, version: int, *, acks: int, timeout_ms: int) -> list[Buffer]:
-        """Return the body in pieces, without a copy of the records."""
+    def on_end(self, end: RequestEnd) -> None:
+        self._on_ended(self, end)
+
+    def encode(self, version: int, *, acks: int, timeout_ms: int) -> None:
+        """Prepare the request for a connection on which Produce has this version."""
         transaction = self._transaction
         if transaction is not None and transaction.is_v2 and version <= LAST_VERSION_WITHOUT_ADDING:
             text = f"node {self.node.id} speaks Produce up to {version}, and transactions of its cluster need 12"
             raise UnsupportedVersionError(text)
-        transactional_id = None if transaction is None else transaction.transactional_id
-        return encode_produce_request(
-            version, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, batches=self._to_send()
+        self.version = version
+        self.flexible = request_is_flexible(version)
+        self.expects_response = acks != 0
+        self.largest_response = largest_produce_response(len(self.batches), self.records)
+        self.buffers = encode_produce_request(
+            version,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=None if transaction is None else transaction.transactional_id,
+            batches=self._by_topic,
+            topic_ids=self.topic_ids,
         )
 
     def responses_by_partition(self, response: ProduceResponse) -> dict[tuple[str | None, int], PartitionResponse]:
@@ -453,14 +474,6 @@ class ProduceRequest:
                 topic = self._names.get(topic_id)
             found.setdefault((topic, partition), partition_response)
         return found
-
-    def _to_send(self) -> list[BatchToSend]:
-        to_send = []
-        for batch in self.batches:
-            topic, partition = batch.partition.topic_partition
-            records = batch.records()
-            to_send.append(BatchToSend(topic, self.topic_ids[topic], partition, batch.header(records), records))
-        return to_send
 
 
 def _error_of(batch: Batch, response: PartitionResponse) -> BrokerError:

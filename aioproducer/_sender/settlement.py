@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter, around, halves, neighbours
 from aioproducer._accumulator.partition import Batch, BatchState, Partition
-from aioproducer._accumulator.record_batch_header import NO_IDENTITY
+from aioproducer._accumulator.producer_identity import NO_IDENTITY
 from aioproducer._network.refusals import is_refusal, may_pass
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import Completion, deadline_error
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._protocol.produce import PartitionResponse
+
+_new = tuple.__new__  # a named tuple's own is Python code
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +100,7 @@ class Settlement:
         if response is None or is_unusual or self._repeats_offset(batch, response):
             return decide(response, self.facts(batch, response), policy)
         # Nearly every response: to collect all facts would cost as much as to complete the batch.
-        return Complete(response.base_offset, response.log_append_time, response.log_start_offset)
+        return _new(Complete, (response.base_offset, response.log_append_time, response.log_start_offset))
 
     def _repeats_offset(self, batch: Batch, response: PartitionResponse) -> bool:
         identity = batch.partition.identity

@@ -15,8 +15,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from aioproducer._accumulator.producer_identity import PartitionIdentity, ProducerIdentity
-from aioproducer._accumulator.record_batch_header import BatchIdentity, StampedBatch, sequence_after
+from aioproducer._accumulator.producer_identity import (
+    BatchIdentity,
+    PartitionIdentity,
+    ProducerIdentity,
+    StampedBatch,
+    sequence_after,
+)
 
 
 def identity_of(transactional_id: str | None, *, is_idempotent: bool) -> ProducerIdentity:

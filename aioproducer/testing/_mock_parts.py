@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, cast
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
 from aioproducer._accumulator.partition import Batch
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._accumulator.record_batch_header import HEADER_SIZE
 from aioproducer._accumulator.wait_queues import WaitQueues
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
+from aioproducer._native.record_batch_header import HEADER_SIZE
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._producer.record_hooks import RecordHooks

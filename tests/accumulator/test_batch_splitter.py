@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from aioproducer._accumulator.batch_splitter import MOST_CUT_OUT, Range, around, halves, neighbours, uncompressed
 from aioproducer._accumulator.open_batches import BATCHES_BEFORE_GROWTH, BatchSizeLimits
 from aioproducer._accumulator.partition import Batch, BatchState, RecordDeadline
-from aioproducer._accumulator.record_batch_header import NO_IDENTITY
+from aioproducer._accumulator.producer_identity import NO_IDENTITY
 from aioproducer._native.delivery import Delivery
+from aioproducer._native.record_batch_header import encode_header
 from aioproducer._protocol.compression import CompressionType, compress
 from tests.fakes.core_parts import CoreParts, sequences
 from tests.reference import record_batch as reference
@@ -58,7 +59,7 @@ def fill(core: CoreParts) -> None:
 
 
 def decoded(part: Batch) -> reference.Batch:
-    return decode_batch(part.header(part.records()) + bytes(part.records()))
+    return decode_batch(encode_header(part) + bytes(part.records()))
 
 
 @given(RECORDS, st.lists(st.integers(0, 7), max_size=4), st.booleans())

@@ -13,10 +13,15 @@ from aioproducer._accumulator.partition import (
     BatchState,
     Partition,
 )
-from aioproducer._accumulator.producer_identity import OwnPartitionIdentity, ProducerIdentity
-from aioproducer._accumulator.record_batch_header import HEADER_SIZE, NO_IDENTITY, BatchIdentity
+from aioproducer._accumulator.producer_identity import (
+    NO_IDENTITY,
+    BatchIdentity,
+    OwnPartitionIdentity,
+    ProducerIdentity,
+)
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
+from aioproducer._native.record_batch_header import HEADER_SIZE, encode_header
 from aioproducer._protocol.compression import CompressionType
 from aioproducer.errors import Outcome
 from aioproducer.records import TopicPartition
@@ -39,7 +44,7 @@ def send_next(core: CoreParts, connection: int = 1) -> Batch | None:
     """Put the next batch on the wire, if there is one."""
     batch = core.partition().next_to_send(connection, core.now)
     if batch is not None:
-        core.partition().put_on_wire(batch, connection)
+        core.partition().put_on_wire(batch, connection, core.now)
     return batch
 
 
@@ -133,11 +138,11 @@ def test_sequences_follow_the_order_of_sending() -> None:
 def test_batch_is_sent_again_under_the_sequence_it_has() -> None:
     core, _, batches = with_batches(2)
     send_all(core)
-    header = batches[0].header(batches[0].records())
+    header = encode_header(batches[0])
     core.refuse(batches[0], maybe_written=True)
 
     assert send_next(core, connection=2) is batches[0]
-    assert (batches[0].header(batches[0].records()), batches[0].attempts) == (header, 2)
+    assert (encode_header(batches[0]), batches[0].attempts) == (header, 2)
 
 
 # Retries
@@ -468,7 +473,7 @@ def test_header_and_records_are_a_batch_that_the_reference_reads() -> None:
     core = CoreParts()
     batch = on_wire(core, b"one", b"two")
 
-    decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
+    decoded = decode_batch(encode_header(batch) + bytes(batch.records()))
 
     assert [record.value for record in decoded.records] == [b"one", b"two"]
     assert (decoded.producer_id, decoded.producer_epoch, decoded.base_sequence) == (7, 0, 0)
@@ -493,7 +498,7 @@ def test_unwritten_batch_can_get_another_identity() -> None:
     batch.unstamp()
     batch.identity = BatchIdentity(7, 1, 0)
 
-    decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
+    decoded = decode_batch(encode_header(batch) + bytes(batch.records()))
 
     assert (decoded.producer_epoch, decoded.base_sequence, bytes(batch.records())) == (1, 0, records)
 
@@ -501,7 +506,7 @@ def test_unwritten_batch_can_get_another_identity() -> None:
 def test_batch_without_idempotence_is_never_stamped() -> None:
     batch = on_wire(CoreParts(idempotent=False), b"v")
 
-    decoded = decode_batch(batch.header(batch.records()) + bytes(batch.records()))
+    decoded = decode_batch(encode_header(batch) + bytes(batch.records()))
 
     assert (batch.is_stamped, batch.identity) == (False, NO_IDENTITY)
     assert (decoded.producer_id, decoded.producer_epoch, decoded.base_sequence) == (-1, -1, -1)
@@ -515,4 +520,4 @@ def test_batch_can_hold_its_records_anywhere_in_a_chunk() -> None:
     batch.hold(100, len(section), count=1, base_timestamp=5, max_timestamp=5)
 
     assert bytes(batch.records()) == section
-    assert decode_batch(batch.header(batch.records()) + bytes(batch.records())).records == (Record(None, b"v", 5),)
+    assert decode_batch(encode_header(batch) + bytes(batch.records())).records == (Record(None, b"v", 5),)

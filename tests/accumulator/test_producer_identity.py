@@ -7,13 +7,16 @@ from hypothesis import strategies as st
 from aioproducer._accumulator.partition import Batch, BatchState
 from aioproducer._accumulator.producer_identity import (
     LAST_EPOCH,
+    MAX_SEQUENCE,
+    NO_IDENTITY,
     QUIET_TOO_LONG_S,
     REMEMBERED,
+    BatchIdentity,
     OwnPartitionIdentity,
     PartitionIdentity,
     ProducerIdentity,
+    sequence_after,
 )
-from aioproducer._accumulator.record_batch_header import MAX_SEQUENCE, NO_IDENTITY, BatchIdentity
 from tests.fakes.core_parts import CoreParts
 
 NOW = 1000.0
@@ -353,3 +356,12 @@ def test_batch_that_failed_changes_the_epoch_of_its_partition(verb: str) -> None
 
     assert partition.is_changing
     assert partition.may_change
+
+
+@pytest.mark.parametrize(
+    "sequence, count, after",
+    [(0, 1, 1), (MAX_SEQUENCE - 1, 1, MAX_SEQUENCE), (MAX_SEQUENCE, 1, 0), (MAX_SEQUENCE - 2, 5, 2)],
+)
+def test_sequence_wraps_after_the_last_positive_number(sequence: int, count: int, after: int) -> None:
+    """Kafka's DefaultRecordBatch.incrementSequence does the same."""
+    assert sequence_after(sequence, count) == after

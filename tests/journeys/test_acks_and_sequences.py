@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aioproducer import ClusterAuthorizationError, KafkaError, Outcome, Producer
-from aioproducer._accumulator.producer_identity import OwnPartitionIdentity
-from aioproducer._accumulator.record_batch_header import BatchIdentity
+from aioproducer._accumulator.producer_identity import BatchIdentity, OwnPartitionIdentity
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.producing import producing
 from tests.fakes.virtual_loop import in_virtual_time

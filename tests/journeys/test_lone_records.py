@@ -232,7 +232,7 @@ async def test_defect_in_a_callers_step_ends_the_producer(
 ) -> None:
     producer = await Producer(one_broker.bootstrap_servers, linger_ms=60_000).start()
     await producer.send("orders", b"first", partition=0)
-    monkeypatch.setattr(Sender, "_send", lambda *_: 1 / 0)
+    monkeypatch.setattr(Sender, "_send", lambda *_, **__: 1 / 0)
 
     with pytest.raises(IllegalStateError, match="division by zero") as raised:
         await producer.send("orders", b"v", partition=0)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer._accumulator.record_batch_header import BatchIdentity, encode_header
+from aioproducer._accumulator.producer_identity import BatchIdentity
 from aioproducer._native.append import OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.memory import Chunk
+from aioproducer._native.record_batch_header import encode_header
 from aioproducer.errors import RecordTooLargeError
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts
@@ -109,14 +110,8 @@ def test_whole_batch_equals_the_references(records: list[Record], identity: Batc
     assert builder is not None
     body = body_of(builder)
 
-    header = encode_header(
-        body,
-        builder.count,
-        base_timestamp=builder.base_timestamp,
-        max_timestamp=builder.max_timestamp,
-        identity=identity,
-        compression=0,
-    )
+    builder.identity = identity
+    header = encode_header(builder)
 
     batch = Batch(
         tuple(records),

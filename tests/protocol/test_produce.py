@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
+from aioproducer._native.append import RecordBatchBuilder
+from aioproducer._native.produce import plain_response
+from aioproducer._native.record_batch_header import encode_header
 from aioproducer._protocol.primitives import NO_TOPIC_ID, array_length, string
 from aioproducer._protocol.produce import (
-    BatchToSend,
     NodeEndpoint,
     PartitionResponse,
     ProduceResponse,
@@ -20,14 +22,20 @@ from aioproducer._protocol.produce import (
     request_is_flexible,
 )
 from aioproducer.errors import ProtocolError
+from aioproducer.records import TopicPartition
+from tests.native.prepared_batches import prepared_batch
 
 VERSIONS = range(3, 14)
-HEADER = b"h" * 61
 ID_A, ID_B = uuid.UUID(int=1), uuid.UUID(int=2)
+TOPIC_IDS = {"a": ID_A.bytes, "b": ID_B.bytes}
 
 
-def batch(topic: str, partition: int, body: bytes = b"body") -> BatchToSend:
-    return BatchToSend(topic, (ID_A if topic == "a" else ID_B).bytes, partition, HEADER, memoryview(body))
+def batch(topic: str, partition: int, records: bytes = b"records") -> RecordBatchBuilder:
+    return prepared_batch(records, 1, topic_partition=TopicPartition(topic, partition))
+
+
+def whole(batch: RecordBatchBuilder) -> bytes:
+    return encode_header(batch) + bytes(batch.records())
 
 
 def plain_answer(index: int, offset: int, *, version: int, code: int = 0) -> bytes:
@@ -51,10 +59,12 @@ def whole_answer(version: int, *partitions: bytes) -> bytes:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_request_is_what_kafka_describes(version: int) -> None:
     """Read back by the generated decoder, topics are grouped and every byte is accounted for."""
-    batches = [batch("a", 0), batch("b", 7, b"x" * 300), batch("a", 1, b"")]
+    batches = {"a": [batch("a", 0), batch("a", 1, b"x" * 65)], "b": [batch("b", 7, b"x" * 300)]}
 
     request = b"".join(
-        encode_produce_request(version, acks=-1, timeout_ms=20_000, transactional_id="tx", batches=batches)
+        encode_produce_request(
+            version, acks=-1, timeout_ms=20_000, transactional_id="tx", batches=batches, topic_ids=TOPIC_IDS
+        )
     )
 
     kind = importlib.import_module(f"kio.schema.produce.v{version}").ProduceRequest
@@ -64,18 +74,23 @@ def test_request_is_what_kafka_describes(version: int) -> None:
     assert size == len(request)
     assert (read.transactional_id, read.acks, read.timeout.total_seconds()) == ("tx", -1, 20)
     assert topics == ([ID_A, ID_B] if version >= 13 else ["a", "b"])
-    assert records == [[(0, HEADER + b"body"), (1, HEADER)], [(7, HEADER + b"x" * 300)]]
+    assert records == [
+        [(each.result.topic_partition.partition, whole(each)) for each in of_topic] for of_topic in batches.values()
+    ]
 
 
-def test_bodies_are_passed_on_uncopied() -> None:
-    """The same objects, each behind its glue and header."""
-    batches = [batch("a", 0), batch("b", 0)]
+def test_records_are_passed_on_uncopied() -> None:
+    """Views of the batches' own memory, each behind its glue and header; small ones are copied there."""
+    batches = {"a": [batch("a", 0, b"x" * 1025)], "b": [batch("b", 0, b"y" * 1024), batch("b", 1, b"z" * 4096)]}
 
-    pieces = encode_produce_request(13, acks=1, timeout_ms=1, transactional_id=None, batches=batches)
+    pieces = encode_produce_request(
+        13, acks=1, timeout_ms=1, transactional_id=None, batches=batches, topic_ids=TOPIC_IDS
+    )
 
-    assert [piece for piece in pieces if isinstance(piece, memoryview)] == [each.body for each in batches]
-    assert pieces[1] is batches[0].body
-    assert pieces[3] is batches[1].body
+    views = [piece for piece in pieces if isinstance(piece, memoryview)]
+    assert [view.obj for view in views] == [batches["a"][0].chunk, batches["b"][1].chunk]
+    assert views == [b"x" * 1025, b"z" * 4096]
+    assert pieces[2].endswith(b"y" * 1024)
 
 
 def test_no_topic_id_is_sixteen_zeros() -> None:
@@ -97,6 +112,14 @@ def test_plain_answer_is_read(version: int) -> None:
         PartitionResponse(name, topic_id, 0, 0, 42, -1, log_start, (), None, -1, -1),
         PartitionResponse(name, topic_id, 3, 6, -1, -1, log_start, (), None, -1, -1),
     ]
+
+
+@pytest.mark.parametrize("version", [each for each in VERSIONS if each >= 9])
+def test_plain_answer_about_one_partition_is_read_in_one_step(version: int) -> None:
+    payload = whole_answer(version, plain_answer(5, 42, version=version, code=6))
+
+    name, topic_id = (None, ID_A.bytes) if version >= 13 else ("a", None)
+    assert plain_response(payload, version >= 13) == (7, (name, topic_id, 5, 6, 42, -1, 0, (), None, -1, -1))
 
 
 int64s = st.integers(-1, 2**63 - 1)

@@ -515,6 +515,7 @@ def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str
         for topic in ("t", "u")
     ]
 
-    request = ProduceRequest(1, batches, cluster)  # type: ignore[arg-type]  # as much of batches as is looked at
+    # as much of node and batches as is looked at
+    request = ProduceRequest(1, batches, cluster, lambda *_: None)  # type: ignore[arg-type]
 
     assert (request.highest_version > LAST_VERSION_BY_NAME) is (known == ("t", "u"))

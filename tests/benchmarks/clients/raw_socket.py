@@ -10,12 +10,8 @@ from contextlib import closing
 from itertools import count
 from time import perf_counter
 
-from aioproducer._accumulator.record_batch_header import (
-    HEADER_SIZE,
-    NO_IDENTITY,
-    BatchIdentity,
-    encode_header,
-)
+from aioproducer._accumulator.producer_identity import BatchIdentity
+from aioproducer._native.record_batch_header import HEADER_SIZE
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,
@@ -24,12 +20,7 @@ from aioproducer._protocol.messages import (
     decode_init_producer_id_response,
     encode_init_producer_id_request,
 )
-from aioproducer._protocol.primitives import NO_TOPIC_ID
-from aioproducer._protocol.produce import (
-    BatchToSend,
-    decode_produce_response,
-    encode_produce_request,
-)
+from aioproducer._protocol.produce import decode_produce_response, encode_produce_request
 from aioproducer._protocol.transaction_messages import (
     END_TXN,
     FIND_COORDINATOR,
@@ -39,7 +30,9 @@ from aioproducer._protocol.transaction_messages import (
     encode_end_txn_request,
     encode_find_coordinator_request,
 )
+from aioproducer.records import TopicPartition
 from tests.benchmarks.job import WARMUP_TRANSACTIONS, Job, Outcome, Stopwatch, as_text, figures_of_each
+from tests.native.prepared_batches import prepared_batch
 
 VERSION = 9
 """The first version with compact lengths."""
@@ -133,15 +126,21 @@ def _transact_once(
     """Run one transaction; returns the identity of the next one."""
     now_ms = time.time_ns() // 1_000_000
     stamp = BatchIdentity(identity.producer_id, identity.producer_epoch, 0, is_transactional=True)
-    header = encode_header(
-        records, job.per_transaction, base_timestamp=now_ms, max_timestamp=now_ms, identity=stamp, compression=0
+    batch = prepared_batch(
+        records,
+        job.per_transaction,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        identity=stamp,
+        topic_partition=TopicPartition(job.topic, 0),
     )
     pieces = encode_produce_request(
         TRANSACTIONAL_VERSION,
         acks=-1,
         timeout_ms=REQUEST_TIMEOUT_MS,
         transactional_id=identity.transactional_id,
-        batches=[BatchToSend(job.topic, NO_TOPIC_ID, 0, header, records)],
+        batches={job.topic: [batch]},
+        topic_ids={},
     )
     request, code = b"".join(pieces), int(ErrorCode.CONCURRENT_TRANSACTIONS)
     while code == ErrorCode.CONCURRENT_TRANSACTIONS:  # the markers of the last transaction are not written yet
@@ -210,13 +209,23 @@ def prepared_request(job: Job, batch_size: int, *, partitions: int | None = None
     """
     body, records = section_of_records(job.value, batch_size - HEADER_SIZE)
     now_ms = time.time_ns() // 1_000_000
-    header = encode_header(
-        body, records, base_timestamp=now_ms, max_timestamp=now_ms, identity=NO_IDENTITY, compression=0
-    )
-    numbers = range(partitions or job.partitions)
-    batches = [BatchToSend(job.topic, NO_TOPIC_ID, number, header, body) for number in numbers]
+    batches = [
+        prepared_batch(
+            body,
+            records,
+            base_timestamp=now_ms,
+            max_timestamp=now_ms,
+            topic_partition=TopicPartition(job.topic, number),
+        )
+        for number in range(partitions or job.partitions)
+    ]
     pieces = encode_produce_request(
-        VERSION, acks=-1, timeout_ms=REQUEST_TIMEOUT_MS, transactional_id=None, batches=batches
+        VERSION,
+        acks=-1,
+        timeout_ms=REQUEST_TIMEOUT_MS,
+        transactional_id=None,
+        batches={job.topic: batches},
+        topic_ids={},
     )
     return b"".join(pieces), records * len(batches)
 

@@ -186,7 +186,7 @@ INVARIANTS: Final = (
                     try:
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
-                        request.on_end(Answered(payload, now))
+                        request.on_end(_new(Answered, (payload, now)))
                         if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:
                             self._context.repeated_closes.answered(self.label, request.size)
                     except KafkaError:
@@ -197,7 +197,7 @@ INVARIANTS: Final = (
                     try:
                         if not self._stream.has_left(request):
                             raise ProtocolError('the broker answered a request before it had all of it')
-                        request.on_end(Answered(payload, now))
+                        request.on_end(_new(Answered, (payload, now)))
                         if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:
                             self._context.repeated_closes.answered(self.label, request.size)
                     except KafkaError:

@@ -79,9 +79,9 @@ PUBLISHED: Final = (
         Change(
             "_accumulator/record_accumulator.py",
             "RecordAccumulator.drain",
-            "partition.put_on_wire(batch, connection_number)",
+            "partition.put_on_wire(batch, connection_number, now)",
             """
-                    partition.put_on_wire(batch, connection_number)
+                    partition.put_on_wire(batch, connection_number, now)
                     if batch.attempts == 1:
                         self._pool.give_back(batch.chunk)
                     """,
@@ -146,10 +146,10 @@ PUBLISHED: Final = (
         "no_correlation_check",
         "a response counts for the oldest request, also if it names another",
         Change(
-            "_protocol/framing.py",
-            "FrameProtocol._answer",
-            "correlation_id != expected",
-            "correlation_id < 0 < expected",
+            "_native/frames.pyx",
+            "answer",
+            "correlation_id != request[0]",
+            "correlation_id < 0 < request[0]",
         ),
         families=("D20",),
     ),
@@ -226,7 +226,7 @@ PUBLISHED: Final = (
         "sequence_overflow",
         "sequences go on behind 2^31 - 1",
         Change(
-            "_accumulator/record_batch_header.py",
+            "_accumulator/producer_identity.py",
             "sequence_after",
             "(sequence + count) % (MAX_SEQUENCE + 1)",
             "sequence + count",
@@ -310,7 +310,7 @@ PUBLISHED: Final = (
     Mutant(
         "acks_0_waits",
         "with acks=0 an answer is awaited that never comes",
-        Change("_sender/sender.py", "Sender._send", "acks != 0", "True"),
+        Change("_sender/sender.py", "ProduceRequest.encode", "acks != 0", "True"),
         families=("D4",),
     ),
     Mutant(

@@ -21,7 +21,8 @@ from typing import NoReturn
 ROOT = Path(__file__).parents[3]
 COPIED = ("aioproducer", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
-TESTS = ("tests/native", "tests/programs/fuzz/test_frames.py")
+PROTOCOL = ("tests/protocol/test_framing.py", "tests/protocol/test_produce.py", "tests/programs/fuzz/test_frames.py")
+TESTS = ("tests/native", *PROTOCOL)
 GATE_JOURNEY = "tests/journeys/test_memory_runs_out.py"  # memory is lent, given back and lent again
 JOURNEYS = (
     "tests/journeys/test_batches.py",

@@ -7,20 +7,17 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer._accumulator import record_batch_header
-from aioproducer._accumulator.record_batch_header import (
-    HEADER_SIZE,
-    MAX_SEQUENCE,
-    NO_IDENTITY,
-    BatchIdentity,
-    encode_header,
-    sequence_after,
-)
+from aioproducer._accumulator.producer_identity import MAX_SEQUENCE, NO_IDENTITY, BatchIdentity
+from aioproducer._native import record_batch_header
+from aioproducer._native.record_batch_header import HEADER_SIZE, encode_header
+from tests.native.prepared_batches import prepared_batch
 from tests.reference.record_batch import Batch, Record, encode_batch, encode_records
 
 RECORDS = b"some records"
 HEADER = encode_header(
-    RECORDS, 3, base_timestamp=1_000, max_timestamp=2_000, identity=BatchIdentity(77, 5, 9), compression=4
+    prepared_batch(
+        RECORDS, 3, base_timestamp=1_000, max_timestamp=2_000, identity=BatchIdentity(77, 5, 9), compression=4
+    )
 )
 EXPECTED = {
     "baseOffset": 0,
@@ -92,21 +89,22 @@ def test_header_equals_the_references(records: list[Record], identity: BatchIden
     )
 
     header = encode_header(
-        memoryview(section),
-        len(records),
-        base_timestamp=records[0].timestamp,
-        max_timestamp=max(record.timestamp for record in records),
-        identity=identity,
-        compression=0,
+        prepared_batch(
+            section,
+            len(records),
+            base_timestamp=records[0].timestamp,
+            max_timestamp=max(record.timestamp for record in records),
+            identity=identity,
+        )
     )
 
     assert header + section == encode_batch(batch)
 
 
-@pytest.mark.parametrize(
-    "sequence, count, after",
-    [(0, 1, 1), (MAX_SEQUENCE - 1, 1, MAX_SEQUENCE), (MAX_SEQUENCE, 1, 0), (MAX_SEQUENCE - 2, 5, 2)],
-)
-def test_sequence_wraps_after_the_last_positive_number(sequence: int, count: int, after: int) -> None:
-    """Kafka's DefaultRecordBatch.incrementSequence does the same."""
-    assert sequence_after(sequence, count) == after
+@pytest.mark.parametrize("identity", [None, (1, 2, 3), 7])
+def test_header_without_an_identity_is_refused(identity: object) -> None:
+    batch = prepared_batch(RECORDS, 3)
+    batch.identity = identity  # type: ignore[assignment]
+
+    with pytest.raises(TypeError, match="identity must be a BatchIdentity"):
+        encode_header(batch)

@@ -1,0 +1,104 @@
+# cython: language_level=3
+"""Produce, as far as it is paid for each batch: a batch in its request, and the response to a request with one batch.
+
+`_protocol/produce.py` has the layouts, and does the rest.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcmp, memcpy
+
+from aioproducer._native.append cimport BATCH_HEADER_SIZE, RecordBatchBuilder
+from aioproducer._native.big_endian cimport get_int16, get_int32, get_int64, put_int32
+from aioproducer._native.record_batch_header cimport put_header
+
+cdef enum:
+    ONE = 2                       # the length of an array with one element, in flexible versions
+    TOPIC_ID_BYTES = 16
+    LONGEST_SHORT_NAME = 126      # bytes: the length of a longer name takes another byte
+    PARTITION_BYTES = 30          # index, error code, base offset, log append time, log start offset
+    PLAIN_END_BYTES = 4           # no record errors, null message, no tagged fields; the end of the topic
+    THROTTLE_BYTES = 4
+    CHEAPER_TO_COPY = 1024        # bytes of records
+
+cdef const char* PLAIN_END = b"\x01\x00\x00\x00"
+cdef bytes NO_TAGGED_FIELDS = b"\x00"
+cdef tuple NOTHING_MORE = ((), None, -1, -1)  # record errors, message, leader id, leader epoch
+
+
+cdef inline char* put_unsigned_varint(char* at, unsigned long long value) noexcept:
+    while value >= 0x80:
+        at[0] = <char>(value | 0x80)
+        value >>= 7
+        at += 1
+    at[0] = <char>value
+    return at + 1
+
+
+def append_batches(list pieces not None, bytes glue not None, batches, bint flexible):
+    cdef RecordBatchBuilder batch
+    cdef char[10] length
+    cdef Py_ssize_t length_size
+    cdef Py_ssize_t copied
+    cdef bytes piece
+    cdef char* at
+    for batch in batches:
+        if flexible:
+            length_size = put_unsigned_varint(length, BATCH_HEADER_SIZE + batch.size + 1) - length
+        else:
+            length_size = put_int32(length, BATCH_HEADER_SIZE + batch.size) - length
+        copied = batch.size if batch.size <= CHEAPER_TO_COPY else 0
+        piece = PyBytes_FromStringAndSize(
+            NULL, PyBytes_GET_SIZE(glue) + 4 + length_size + BATCH_HEADER_SIZE + copied
+        )
+        at = PyBytes_AS_STRING(piece)
+        memcpy(at, PyBytes_AS_STRING(glue), PyBytes_GET_SIZE(glue))
+        at = put_int32(at + PyBytes_GET_SIZE(glue), batch.result.topic_partition[1])
+        memcpy(at, length, length_size)
+        at = put_header(at + length_size, batch)
+        memcpy(at, batch.chunk.data + batch.start, copied)
+        pieces.append(piece)
+        if not copied:
+            pieces.append(batch.records())
+        glue = NO_TAGGED_FIELDS if flexible else b""
+    return glue + NO_TAGGED_FIELDS if flexible else glue
+
+
+def plain_response(payload, bint by_id):
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(payload, &buffer, PyBUF_SIMPLE)
+    try:
+        return read_plain(<const unsigned char*>buffer.buf, buffer.len, by_id)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef object read_plain(const unsigned char* content, Py_ssize_t size, bint by_id):
+    # before the partition come the array length and the topic, and before its fields the length of their array
+    cdef Py_ssize_t start = size - (1 + PARTITION_BYTES + PLAIN_END_BYTES + THROTTLE_BYTES + 1)
+    cdef const unsigned char* at
+    cdef Py_ssize_t index
+    if by_id:
+        if start != 1 + TOPIC_ID_BYTES:
+            return None
+    elif start < 2 or start > 2 + LONGEST_SHORT_NAME or content[1] != start - 1:
+        return None
+    at = content + start
+    if content[0] != ONE or at[0] != ONE or content[size - 1] or get_int64(at + 7) < -1:
+        return None
+    if memcmp(at + 1 + PARTITION_BYTES, PLAIN_END, PLAIN_END_BYTES):
+        return None
+    if not by_id:
+        for index in range(2, start):
+            if content[index] >= 0x80:
+                return None
+    fields = (
+        None if by_id else content[2:start].decode("ascii"),
+        content[1:start] if by_id else None,
+        get_int32(at + 1),
+        get_int16(at + 5),
+        get_int64(at + 7),
+        get_int64(at + 15),
+        get_int64(at + 23),
+    ) + NOTHING_MORE
+    return get_int32(at + 1 + PARTITION_BYTES + PLAIN_END_BYTES), fields

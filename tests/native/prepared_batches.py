@@ -1,0 +1,28 @@
+"""Batches around records that stand there already."""
+
+from aioproducer._accumulator.producer_identity import NO_IDENTITY, BatchIdentity
+from aioproducer._native.append import RecordBatchBuilder
+from aioproducer._native.delivery import BatchResult
+from aioproducer._native.memory import Chunk
+from aioproducer.records import TopicPartition
+
+NOWHERE = TopicPartition("t", 0)
+
+
+def prepared_batch(  # noqa: PLR0913  # one per field
+    records: bytes,
+    count: int,
+    *,
+    base_timestamp: int = 0,
+    max_timestamp: int = 0,
+    identity: BatchIdentity = NO_IDENTITY,
+    compression: int = 0,
+    topic_partition: TopicPartition = NOWHERE,
+) -> RecordBatchBuilder:
+    chunk = Chunk(max(len(records), 1))
+    chunk.fill(records)
+    batch = RecordBatchBuilder(chunk, BatchResult(None, topic_partition), len(records))
+    batch.size, batch.count = len(records), count
+    batch.base_timestamp, batch.max_timestamp = base_timestamp, max_timestamp
+    batch.identity, batch.compression = identity, compression
+    return batch
