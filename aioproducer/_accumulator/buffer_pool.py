@@ -85,6 +85,7 @@ class BufferPool:
         Args:
             reserve: of the partition's leader, used after the common memory; None without a leader.
         """
+        # Nearly every batch begins with the smallest chunk: that one is not searched for.
         capacity = SMALLEST_CHUNK if size <= SMALLEST_CHUNK else self.capacity_for(size)
         if self.lent_bytes + capacity > self.total_bytes:
             return None
@@ -132,7 +133,7 @@ class BufferPool:
         # Neither the response nor the end of a request frees memory: only the last view does (KAFKA-19012).
         if chunk.exports:
             chunk.when_returned(self._returned)
-        else:
+        else:  # as a rule: small batches are copied into their requests
             self._returned(chunk)
 
     def replace(self, chunk: Chunk, data: bytes) -> Chunk | None:
@@ -206,10 +207,7 @@ class BufferPool:
     def _returned(self, chunk: Chunk) -> None:
         if getattr(self, "_lent", None) is None:
             return  # the producer is being garbage collected, the pool before the chunk
-        payer, size = self._lent.pop(chunk), chunk.capacity
-        payer.used -= size
-        if payer is not self._unpacking:
-            self.lent_bytes -= size
+        self._count(self._lent.pop(chunk), -chunk.capacity)
         self._keep(chunk)
         if self.is_awaited:
             self._on_return()

@@ -383,7 +383,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def end_linger(self, partition: Partition, result: BatchResult) -> Batch | None:
         """Mark the open batch with this result as ready and return it; None if it was ready already, or is closed.
 
-        The caller must offer the partition.
+        The caller must offer the partition, or send the batch.
         """
         batch = partition.open_batch
         if batch is None or batch.result is not result or batch.is_ready:

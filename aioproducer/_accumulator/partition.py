@@ -461,8 +461,8 @@ class DeliveryDeadlines:
 
     def watch(self, batch: Batch) -> None:
         timer, due_at = batch.partition.expiry_timer, self._due_at(batch)
-        if timer is None or timer.when > due_at:  # as a rule that of an earlier batch is due first
-            self._watch(batch.partition, due_at)
+        if timer is None or timer.when > due_at:  # else an earlier batch is due first
+            self._set_timer(batch.partition, due_at)
 
     def set_deadline(self, batch: Batch, delivery: Delivery, deadline: RecordDeadline) -> None:
         """End one record of a batch at a deadline of its own."""
@@ -473,7 +473,7 @@ class DeliveryDeadlines:
         """Set the next timer of a partition whose timer fired and whose overdue batches have ended."""
         due_at = min(map(self._due_at, partition.pending()), default=None)
         if due_at is not None:
-            self._watch(partition, due_at)
+            self._set_timer(partition, due_at)
 
     def take_due(self, at_most: int) -> list[Partition]:
         """Take partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
@@ -495,10 +495,8 @@ class DeliveryDeadlines:
         due_at = batch.called_at + batch.options.delivery_timeout_s
         return batch.first_deadline if batch.first_deadline < due_at and not is_being_read(batch) else due_at
 
-    def _watch(self, partition: Partition, when: float) -> None:
+    def _set_timer(self, partition: Partition, when: float) -> None:
         if partition.expiry_timer is not None:
-            if partition.expiry_timer.when <= when:
-                return
             partition.expiry_timer.cancel()
         partition.expiry_timer = self._timers.schedule(when, partial(self._fall_due, partition))
 

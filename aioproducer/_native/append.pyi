@@ -39,7 +39,7 @@ class OpenBatches(Protocol):
         """Return the error of a record of up to `size` bytes."""
 
 class RecordBatchBuilder:
-    """The part of a `Batch` that the append works with: writes the records of an open batch into its chunk."""
+    """The part of a `Batch` that native code works with: the append writes its records, the encoder sends them."""
 
     chunk: Chunk
     result: BatchResult

@@ -12,15 +12,17 @@ _ContextT = TypeVar("_ContextT")
 class Frames(Generic[_ContextT]):
     """The part of a `FrameProtocol` that every request and every response passes."""
 
-    max_frame_bytes: int
-    always_allowed: int  # bytes of a response, whichever request it answers
-    unanswered: deque[tuple[int, bool, _ContextT, int, int]]
-    """(correlation id, header has tags, context, api key, most bytes of the response), oldest first."""
-    has_spoken: bool  # whether the broker's first frame was found to be one
+    has_spoken: bool  # whether the broker's first frame was found to be one, by `check_size`
 
     def __init__(
         self, client_id: bytes, max_frame_bytes: int, always_allowed: int, first_correlation_id: int
     ) -> None: ...
+    @property
+    def always_allowed(self) -> int:
+        """Bytes that a response may have, whichever request it answers."""
+    @property
+    def unanswered(self) -> deque[tuple[int, bool, _ContextT, int, int]]:
+        """(correlation id, header has tags, context, api key, most bytes of the response), oldest first."""
     @property
     def in_flight(self) -> int:
         """Requests sent and not answered, those without a response (acks=0) not counted."""
@@ -50,6 +52,9 @@ class Frames(Generic[_ContextT]):
 
         Returns:
             The whole frame in pieces, to be written in this order.
+
+        Raises:
+            OverflowError: the frame would have more than 2^31 - 1 bytes.
         """
     def receive(self, data: bytes | memoryview) -> Iterator[tuple[_ContextT, memoryview]]:
         """Take bytes from the broker and yield the responses they complete, oldest first.

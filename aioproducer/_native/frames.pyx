@@ -18,15 +18,16 @@ from aioproducer._native.big_endian cimport get_int32, put_int16, put_int32
 cdef enum:
     API_VERSIONS = 18
     SIZE_BYTES = 4
-    SMALLEST_FRAME = 4            # a correlation id
+    CORRELATION_ID_BYTES = 4      # as many as the smallest frame has
     REQUEST_START_BYTES = 12      # size, api key, version, correlation id
     LAST_CORRELATION_ID = 0x7FFFFFFF
+    LARGEST_SIZE = 0x7FFFFFFF
 
 
 cdef class Frames:
     cdef bytes _client_id                    # as it stands in a header
     cdef bytes _tagged_client_id             # with the tagged fields of the header: none
-    cdef readonly Py_ssize_t max_frame_bytes
+    cdef Py_ssize_t _max_frame_bytes
     cdef readonly Py_ssize_t always_allowed  # bytes of a response, whichever request it answers
     cdef int _correlation_id                 # of the next request
     cdef readonly object unanswered          # (correlation id, header has tags, context, api key, most bytes), in order
@@ -35,14 +36,14 @@ cdef class Frames:
     # bytes: of a frame that comes byte by byte they would be its size many times.
     cdef bytearray _frame
     cdef Py_ssize_t _missing                 # bytes of that frame still to come; 0 between frames
-    cdef public bint has_spoken              # whether the broker's first frame was found to be one
+    cdef public bint has_spoken              # whether the broker's first frame was found to be one, by `check_size`
 
     __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(self, bytes client_id, Py_ssize_t max_frame_bytes, Py_ssize_t always_allowed, int first_correlation_id):
         self._client_id = len(client_id).to_bytes(2, "big", signed=True) + client_id
         self._tagged_client_id = self._client_id + b"\x00"
-        self.max_frame_bytes = max_frame_bytes
+        self._max_frame_bytes = max_frame_bytes
         self.always_allowed = always_allowed
         self._correlation_id = first_correlation_id
         self.unanswered = deque()
@@ -68,12 +69,14 @@ cdef class Frames:
         cdef int correlation_id = self._correlation_id
         cdef bytes piece
         cdef char* at
-        self._correlation_id = 0 if correlation_id == LAST_CORRELATION_ID else correlation_id + 1
         for buffer in buffers:
             size += len(buffer)
+        if size > LARGEST_SIZE:
+            raise OverflowError(f"a request of {size} bytes does not fit a frame, whose size has four bytes")
+        self._correlation_id = 0 if correlation_id == LAST_CORRELATION_ID else correlation_id + 1
         if expects_response:
             # ApiVersions is answered with the plain header in every version: the broker may not know ours.
-            largest = self.max_frame_bytes
+            largest = self._max_frame_bytes
             if largest_response is not None and largest_response < largest:
                 largest = largest_response
             self.unanswered.append((correlation_id, flexible and api_key != API_VERSIONS, context, api_key, largest))
@@ -104,7 +107,7 @@ cdef class Frames:
             yield self.answer(frame, 0, len(frame))
         while length - position >= SIZE_BYTES:
             size = get_int32(bytes_of(view) + position)
-            if not (self.has_spoken and SMALLEST_FRAME <= size <= self.always_allowed):
+            if not (self.has_spoken and CORRELATION_ID_BYTES <= size <= self.always_allowed):
                 self.check_size(view[position:position + SIZE_BYTES], size)
             position += SIZE_BYTES
             if size > length - position:
@@ -118,6 +121,7 @@ cdef class Frames:
     cdef tuple answer(self, view, Py_ssize_t start, Py_ssize_t end):
         """The context and the response of a frame that stands between `start` and `end`."""
         cdef const unsigned char* at = bytes_of(view) + start
+        cdef Py_ssize_t begin = start
         cdef tuple request
         cdef int correlation_id = get_int32(at)
         if not self.unanswered:
@@ -125,10 +129,13 @@ cdef class Frames:
         request = self.unanswered[0]
         if correlation_id != request[0]:
             self.refuse_answer(correlation_id)
-        start += SMALLEST_FRAME
+        start += CORRELATION_ID_BYTES
         if request[1]:
             # No tagged field of a response header is known, and brokers send none.
-            start = start + 1 if start < end and at[SMALLEST_FRAME] == 0 else self.end_of_tags(view[:end], start)
+            if start < end and at[CORRELATION_ID_BYTES] == 0:
+                start += 1
+            else:
+                start = begin + self.end_of_tags(view[begin:end], CORRELATION_ID_BYTES)
         self.unanswered.popleft()
         return request[2], view[start:end]
 

@@ -11,6 +11,7 @@ from libc.string cimport memcmp, memcpy
 from aioproducer._native.append cimport BATCH_HEADER_SIZE, RecordBatchBuilder
 from aioproducer._native.big_endian cimport get_int16, get_int32, get_int64, put_int32
 from aioproducer._native.record_batch_header cimport put_header
+from aioproducer._native.varint cimport put_unsigned_varint
 
 cdef enum:
     ONE = 2                       # the length of an array with one element, in flexible versions
@@ -24,15 +25,6 @@ cdef enum:
 cdef const char* PLAIN_END = b"\x01\x00\x00\x00"
 cdef bytes NO_TAGGED_FIELDS = b"\x00"
 cdef tuple NOTHING_MORE = ((), None, -1, -1)  # record errors, message, leader id, leader epoch
-
-
-cdef inline char* put_unsigned_varint(char* at, unsigned long long value) noexcept:
-    while value >= 0x80:
-        at[0] = <char>(value | 0x80)
-        value >>= 7
-        at += 1
-    at[0] = <char>value
-    return at + 1
 
 
 def append_batches(list pieces not None, bytes glue not None, batches, bint flexible):

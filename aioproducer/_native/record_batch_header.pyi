@@ -5,4 +5,7 @@ from aioproducer._native.append import RecordBatchBuilder
 HEADER_SIZE: int
 
 def encode_header(batch: RecordBatchBuilder) -> bytes:
-    """Encode the 61 bytes in front of a batch's records, under its present identity."""
+    """Encode the 61 bytes in front of a batch's records, under its present identity; for tests.
+
+    Requests are encoded by `append_batches`, in one step.
+    """

@@ -50,6 +50,8 @@ cdef char* put_header(char* at, RecordBatchBuilder batch) except NULL:
     cdef char* end = covered
     if not isinstance(batch.identity, tuple) or len(identity) != IDENTITY_FIELDS:
         raise TypeError(f"identity must be a BatchIdentity, got {batch.identity!r}")
+    if batch.start < 0 or batch.size < 0 or batch.start + batch.size > batch.chunk.capacity:
+        raise ValueError(f"the records end at {batch.start + batch.size} of {batch.chunk.capacity} bytes")
     end = put_int16(end, batch.compression | TRANSACTIONAL if identity[IS_TRANSACTIONAL] else batch.compression)
     end = put_int32(end, batch.count - 1)
     end = put_int64(end, batch.base_timestamp)

@@ -1,16 +1,19 @@
-"""Kafka's zigzag varints, inlined where they are written and read. Source: ByteUtils in Apache Kafka."""
+"""Kafka's varints, zigzag and unsigned, inlined where they are written and read. Source: ByteUtils in Apache Kafka."""
 
 from libc.stdint cimport int64_t, uint64_t
 
 
-cdef inline char* put_varint(char* at, int64_t value) noexcept nogil:
-    cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    while zigzag >= 0x80:
-        at[0] = <char>(zigzag | 0x80)
-        zigzag >>= 7
+cdef inline char* put_unsigned_varint(char* at, uint64_t value) noexcept nogil:
+    while value >= 0x80:
+        at[0] = <char>(value | 0x80)
+        value >>= 7
         at += 1
-    at[0] = <char>zigzag
+    at[0] = <char>value
     return at + 1
+
+
+cdef inline char* put_varint(char* at, int64_t value) noexcept nogil:
+    return put_unsigned_varint(at, (<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
 
 
 cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:

@@ -5,9 +5,10 @@ what is needed to send to it, when the last refresh is `metadata_max_age_ms` old
 is tried again. At most one is under way; requests that come meanwhile lead to one further refresh.
 
 A new topic is asked for alone; everything else asks for all topics in use. A topic not used for
-`metadata_max_idle_ms` is forgotten. The pause between two refreshes is `retry_backoff_ms`; it grows while refreshes
-follow each other and fail, bring nothing new, or leave a topic in error: a topic created on first use is "unknown" at
-first, and known a moment later. Unless the last refresh has failed, a new topic ends the pause.
+`metadata_max_idle_ms`, or up to a hundredth less, is forgotten. The pause between two refreshes is `retry_backoff_ms`;
+it grows while refreshes follow each other and fail, bring nothing new, or leave a topic in error: a topic created on
+first use is "unknown" at first, and known a moment later. Unless the last refresh has failed, a new topic ends the
+pause.
 
 Source: Metadata, ProducerMetadata and NetworkClient.DefaultMetadataUpdater in Apache Kafka; KIP-526, KIP-580, KIP-951,
 KIP-1102.

@@ -87,6 +87,7 @@ class OutgoingRequest:
     """One request; the connection calls `on_end` exactly once, unless the request is withdrawn before it is sent."""
 
     api_key: int
+    name: str  # of the API, for errors
     version: int
     flexible: bool  # whether this version has tagged fields in its headers
     buffers: Sequence[Buffer]  # the body in pieces; must not change until the request has ended
@@ -94,6 +95,5 @@ class OutgoingRequest:
     largest_response: int | None = None  # largest size of the response in bytes; None allows as much as for any frame
     expects_response: bool = True  # False for Produce with acks=0
     sent_at: float = 0.0  # monotonic seconds of the hand-over to the transport, set by the connection
-    name: str = "Produce"  # for errors
     end: int = 0  # position of the request's end in the stream of bytes, set by the connection
     size: int = 0  # bytes behind the field with the frame's size, set by the connection

@@ -82,8 +82,7 @@ class Completion:
         self.counts.batches += 1
         self.counts.batch_bytes += batch.wire_size
         latency_s = now - batch.called_at
-        callers = batch.callers if batch.detached else batch.count
-        self.complete_result(batch.result, outcome, count=batch.count, callers=callers, latency_s=latency_s)
+        self.complete_result(batch.result, outcome, count=batch.count, callers=batch.callers, latency_s=latency_s)
         self._pool.give_back(batch.chunk)
         self._generations.leave(batch.generation)
 

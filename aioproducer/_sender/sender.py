@@ -213,7 +213,7 @@ class Sender:
         self._in_flight += 1  # what is logged here may make a handler await a record: that one waits for a turn
         try:
             # In a context of its own: what the transport schedules must not see the caller's variables.
-            self._context.run(self._send_only, batch, connection, now)
+            self._context.run(self._send_lone, batch, connection, now)
         except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, as in a turn, not the caller
             self._defect = defect
             self._wakeup.set()
@@ -258,8 +258,8 @@ class Sender:
         self._accumulator.nodes.note_waiting(node, now)
         node.connection.connect()
 
-    def _send_only(self, batch: Batch, connection: BrokerConnection, now: float) -> None:
-        self._accumulator.take_only(batch, connection.number, now)
+    def _send_lone(self, batch: Batch, connection: BrokerConnection, now: float) -> None:
+        self._accumulator.take_lone(batch, connection.number, now)
         assert batch.node is not None
         self._send(batch.node, [batch], connection, now=now)
 
@@ -415,6 +415,7 @@ class ProduceRequest(OutgoingRequest):
         on_ended: Callable[[ProduceRequest, RequestEnd], None],
         transaction: ProduceTransaction | None = None,
     ) -> None:
+        # The other attributes of a request are known when the connection is: `encode` sets them.
         self.api_key, self.name = PRODUCE.key, PRODUCE.name
         self.sent_at, self.end, self.size = 0.0, 0, 0
         self.node = node
@@ -445,6 +446,9 @@ class ProduceRequest(OutgoingRequest):
 
     def on_end(self, end: RequestEnd) -> None:
         self._on_ended(self, end)
+
+    def __repr__(self) -> str:
+        return f"<ProduceRequest node={self.node.id} batches={len(self.batches)} records={self.records}>"
 
     def encode(self, version: int, *, acks: int, timeout_ms: int) -> None:
         """Prepare the request for a connection on which Produce has this version."""

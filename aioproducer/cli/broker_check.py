@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 from aioproducer._admin.cluster_requests import LoopTimers
 from aioproducer._logs import event_log
 from aioproducer._network.addresses import SocketAddress, connect, interleaved, look_up, place_text, text_of
-from aioproducer._network.connection import BrokerConnection
+from aioproducer._network.connection import BrokerConnection, whole_request
 from aioproducer._network.context import ConnectionSecurity, NetworkContext, NetworkEvents
 from aioproducer._network.node_connection import ConnectionAttempt
 from aioproducer._network.proxy import connect_through
-from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
+from aioproducer._network.requests import Answered, Lost, RequestEnd
 from aioproducer._network.routes import Route
 from aioproducer._network.sasl_connection import SaslConnection
 from aioproducer._producer.component_settings import network_settings
@@ -33,7 +33,6 @@ from aioproducer._protocol.messages import (
     Api,
     decode_metadata_response,
     encode_metadata_request,
-    largest_response,
 )
 from aioproducer._protocol.sasl_exchange import (
     SASL_HANDSHAKE,
@@ -357,15 +356,7 @@ class BrokerCheck:
             elif not answer.done():
                 answer.set_exception(cast("Lost", end).error.fresh())
 
-        request = OutgoingRequest(
-            api_key=api.key,
-            version=version,
-            flexible=api.is_flexible(version),
-            buffers=[body],
-            on_end=on_end,
-            largest_response=largest_response(api.key, len(body)),
-        )
-        connection.send(request)
+        connection.send(whole_request(api, version, body=body, on_end=on_end))
         return await answer
 
     async def _disconnect(self) -> None:

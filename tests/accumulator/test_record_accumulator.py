@@ -30,6 +30,21 @@ def test_request_has_one_batch_of_each_ready_partition() -> None:
     assert partitions(core.drain()) == [0, 2]
 
 
+def test_lone_batch_is_taken_past_the_queue_of_its_node() -> None:
+    core = CoreParts()
+    core.send(b"v")
+    batch = core.partition().open_batch
+    assert batch is not None
+    core.open_batches.end_linger(core.partition(), batch.result)
+
+    core.accumulator.take_lone(batch, 7, core.now)
+
+    assert core.partition().on_wire == [batch]
+    assert (batch.state, batch.connection_number, batch.sent_at) == (BatchState.ON_WIRE, 7, core.now)
+    assert (batch.node, batch.attempts, batch.is_stamped) == (core.node(1), 1, True)
+    assert (core.partition().is_offered, core.drain()) == (False, [])
+
+
 def test_request_has_only_what_its_node_leads() -> None:
     core = CoreParts(leaders=(1, 2, 1))
     for partition in range(3):

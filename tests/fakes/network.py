@@ -56,6 +56,7 @@ class Ends:
     def request(self, name: str, *, acks: int = -1, body: bytes = b"body") -> OutgoingRequest:
         return OutgoingRequest(
             api_key=0,
+            name="Produce",
             version=13,
             flexible=True,
             buffers=[body],

@@ -71,8 +71,20 @@ async def one_is_in_flight(producer: Producer, cluster: FakeCluster) -> None:
     await asyncio.sleep(0)
 
 
+async def the_broker_throttles(producer: Producer, cluster: FakeCluster) -> None:
+    cluster.faults.throttle(100, PRODUCE, times=1)
+    await producer.send("orders", b"v", partition=0)
+
+
 @pytest.mark.parametrize(
-    "prepare", [several_together, another_partition_fills, another_topic_is_not_known_yet, one_is_in_flight]
+    "prepare",
+    [
+        several_together,
+        another_partition_fills,
+        another_topic_is_not_known_yet,
+        one_is_in_flight,
+        the_broker_throttles,
+    ],
 )
 async def test_record_that_may_have_company_waits_for_it(
     lone: Producer, one_broker: FakeCluster, prepare: Callable[[Producer, FakeCluster], Awaitable[None]]

@@ -17,12 +17,14 @@ def prepared_batch(  # noqa: PLR0913  # one per field
     max_timestamp: int = 0,
     identity: BatchIdentity = NO_IDENTITY,
     compression: int = 0,
+    start: int = 0,
     topic_partition: TopicPartition = NOWHERE,
 ) -> RecordBatchBuilder:
-    chunk = Chunk(max(len(records), 1))
-    chunk.fill(records)
+    """Make a batch of records that stand at `start` in their chunk."""
+    chunk = Chunk(start + max(len(records), 1))
+    chunk.fill(bytes(start) + records)
     batch = RecordBatchBuilder(chunk, BatchResult(None, topic_partition), len(records))
-    batch.size, batch.count = len(records), count
+    batch.start, batch.size, batch.count = start, len(records), count
     batch.base_timestamp, batch.max_timestamp = base_timestamp, max_timestamp
     batch.identity, batch.compression = identity, compression
     return batch

@@ -101,6 +101,15 @@ def test_header_equals_the_references(records: list[Record], identity: BatchIden
     assert header + section == encode_batch(batch)
 
 
+@pytest.mark.parametrize("start, size", [(0, 13), (1, 12), (-1, 3), (0, -1)])
+def test_records_outside_of_their_chunk_are_not_read(start: int, size: int) -> None:
+    batch = prepared_batch(RECORDS, 3)
+    batch.start, batch.size = start, size
+
+    with pytest.raises(ValueError, match="of 12 bytes"):
+        encode_header(batch)
+
+
 @pytest.mark.parametrize("identity", [None, (1, 2, 3), 7])
 def test_header_without_an_identity_is_refused(identity: object) -> None:
     batch = prepared_batch(RECORDS, 3)

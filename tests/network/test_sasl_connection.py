@@ -39,6 +39,7 @@ class Requests:
     def _numbered(self, number: int, acks: int) -> OutgoingRequest:
         return OutgoingRequest(
             api_key=0,
+            name="Produce",
             version=99 if acks == 0 else 13,
             flexible=True,
             buffers=[number.to_bytes(4, "big")],

@@ -142,6 +142,32 @@ def test_broken_tags_are_refused(tags: bytes) -> None:
         list(talk(1).receive(frame(0, tags=tags)))
 
 
+@pytest.mark.parametrize("piece", [1, 5, 1000])
+def test_error_of_broken_tags_is_the_same_however_the_bytes_come(piece: int) -> None:
+    """Positions are those in the frame, behind another one too."""
+    conversation = talk(2)
+    stream = frame(0, b"good") + frame(1, b"xx", tags=b"\x01\x05\x7f")
+
+    pieces = [stream[start : start + piece] for start in range(0, len(stream), piece)]
+    with pytest.raises(ProtocolError, match="ends at 134 of 9 bytes"):
+        [list(conversation.receive(each)) for each in pieces]
+
+
+def test_frame_whose_size_has_no_room_is_refused_at_the_call() -> None:
+    class Huge(bytes):
+        __slots__ = ()
+
+        def __len__(self) -> int:
+            return 2**31 - 1
+
+    conversation = talk()
+    with pytest.raises(OverflowError, match="does not fit a frame"):
+        conversation.send(0, 13, [Huge()], flexible=True, context=0)
+
+    assert conversation.in_flight == 0
+    assert conversation.send(0, 13, [b"x"], flexible=True, context=1)[0][8:12] == bytes(4)
+
+
 def test_correlation_ids_start_again_after_the_last() -> None:
     conversation: FrameProtocol[int] = FrameProtocol("me", first_correlation_id=2**31 - 1)
     conversation.send(0, 13, [b"x"], flexible=True, context=1)

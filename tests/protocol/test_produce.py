@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
+from aioproducer._accumulator.producer_identity import BatchIdentity
 from aioproducer._native.append import RecordBatchBuilder
 from aioproducer._native.produce import plain_response
 from aioproducer._native.record_batch_header import encode_header
@@ -24,6 +25,7 @@ from aioproducer._protocol.produce import (
 from aioproducer.errors import ProtocolError
 from aioproducer.records import TopicPartition
 from tests.native.prepared_batches import prepared_batch
+from tests.reference.record_batch import Batch, Record, encode_batch
 
 VERSIONS = range(3, 14)
 ID_A, ID_B = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -77,6 +79,34 @@ def test_request_is_what_kafka_describes(version: int) -> None:
     assert records == [
         [(each.result.topic_partition.partition, whole(each)) for each in of_topic] for of_topic in batches.values()
     ]
+
+
+@pytest.mark.parametrize("size", [5, 3000], ids=["copied", "as a view"])
+@pytest.mark.parametrize("version", [3, 13])
+def test_batch_in_a_request_is_that_of_the_reference(version: int, size: int) -> None:
+    """Of a producer with an identity, compressed, and somewhere in its chunk, as a part of a split batch is."""
+    records = (Record(None, b"v" * size, 1_000), Record(b"k", b"w", 1_007))
+    expected = encode_batch(
+        Batch(records, producer_id=77, producer_epoch=5, base_sequence=9, transactional=True, codec=1),
+        compress=lambda section: section[::-1],
+    )
+    prepared = prepared_batch(
+        expected[61:],
+        2,
+        base_timestamp=1_000,
+        max_timestamp=1_007,
+        identity=BatchIdentity(77, 5, 9, is_transactional=True),
+        compression=1,
+        start=100,
+        topic_partition=TopicPartition("a", 3),
+    )
+
+    pieces = encode_produce_request(
+        version, acks=-1, timeout_ms=1, transactional_id="tx", batches={"a": [prepared]}, topic_ids=TOPIC_IDS
+    )
+
+    assert expected in b"".join(pieces)
+    assert any(isinstance(piece, memoryview) for piece in pieces) is (size > 1024)
 
 
 def test_records_are_passed_on_uncopied() -> None:

@@ -10,7 +10,7 @@ from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._accumulator.partition import Partition
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._native.delivery import Delivery
-from aioproducer._network.requests import WRITTEN, Answered
+from aioproducer._network.requests import WRITTEN, Answered, OutgoingRequest
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.sender import LAST_VERSION_BY_NAME, ProduceRequest
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
@@ -500,6 +500,20 @@ def test_refusal_before_an_acknowledgement_is_tried_again() -> None:
     script.turn(seconds=5)
 
     assert (delivery.done(), script.in_flight()) == (False, 1)
+
+
+def test_produce_request_has_all_that_a_request_has() -> None:
+    """It sets the attributes itself: one that is missing would end the producer with the first record."""
+    core = CoreParts()
+    core.send(b"v")
+    core.flush()
+    [batch] = core.drain()
+    request = ProduceRequest(core.node(1), [batch], Cluster(), lambda *_: None)
+
+    request.encode(9, acks=-1, timeout_ms=1)
+
+    assert [name for name in OutgoingRequest.__slots__ if not hasattr(request, name)] == []
+    assert repr(request) == "<ProduceRequest node=1 batches=1 records=1>"
 
 
 @pytest.mark.parametrize("known", [("t", "u"), ("t",), ()], ids=["both", "one", "none"])

@@ -87,6 +87,15 @@ PUBLISHED: Final = (
                     """,
         ),
         Change(
+            "_accumulator/record_accumulator.py",
+            "RecordAccumulator.take_lone",
+            "batch.partition.put_on_wire(batch, connection_number, now)",
+            """
+                    batch.partition.put_on_wire(batch, connection_number, now)
+                    self._pool.give_back(batch.chunk)
+                    """,
+        ),
+        Change(
             "_sender/completion.py",
             "Completion.release",
             "self._pool.give_back(batch.chunk)",

@@ -148,6 +148,7 @@ class ProducerInternals:
         parts = self._parts()
         OvertakingChecker(parts.wait_queues, parts.open_batches, parts.pool, violated=violated)
         accumulator.drain = checker.drain  # type: ignore[method-assign]  # to see which partitions are taken
+        accumulator.take_lone = checker.take_lone  # type: ignore[method-assign]  # as above
         accumulator.ready.withdraw = checker.withdraw  # type: ignore[method-assign]  # to see which leave
 
     def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
@@ -229,6 +230,7 @@ class ReadyChecker:
     ) -> None:
         self._linger = linger
         self._drain = accumulator.drain
+        self._take_lone = accumulator.take_lone
         self._withdraw = accumulator.ready.withdraw
         self._settings = accumulator._settings  # noqa: SLF001  # as above
         self._violated = violated
@@ -257,6 +259,17 @@ class ReadyChecker:
         if drained != may_go[: len(drained)] or (len(drained) < len(may_go) and not is_full):
             self._violated("STUCK", f"{drained} go to {node!r}, and {may_go} may, in this order")
         return drained
+
+    def take_lone(self, batch: Batch, connection: int, now: float) -> None:
+        """Take a batch that nothing waits before: neither of its partition nor for its node."""
+        partition = batch.partition
+        node = partition.leader
+        if node is None or node.ready or node.wait is not None:
+            self._violated("STUCK", f"{batch!r} is sent at once, and others wait for {node!r}")
+        if partition.on_wire or partition.next_to_send(connection, now) is not batch or batch.options.codec:
+            self._violated("STUCK", f"{batch!r} is sent at once, and may not go")
+        self._take_lone(batch, connection, now)
+        self._linger.drained([batch], now)
 
     def withdraw(self, partition: Partition) -> None:
         """Let a partition leave its queue: it is in another one now, at its end."""
