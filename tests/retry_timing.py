@@ -13,6 +13,9 @@ import pytest
 OUT_OF_TIME = "out of time"
 """Property of a report whose test a deadline ended."""
 
+SPARK_DID_NOT_WAIT = "Python worker failed to connect back"
+"""Spark gives a Python worker ten seconds to start, and that is no option of its own."""
+
 KEPT_AS = "aioproducer/out_of_time"
 """Key of pytest's cache: the tests of the last run that a deadline ended."""
 
@@ -37,7 +40,8 @@ class OutOfTime:
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say in a test's report that a deadline ended it."""
     report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, (TimeoutError, subprocess.TimeoutExpired)):
+    error = None if call.excinfo is None else call.excinfo.value
+    if isinstance(error, (TimeoutError, subprocess.TimeoutExpired)) or SPARK_DID_NOT_WAIT in str(error):
         report.user_properties.append((OUT_OF_TIME, True))
     return report
 

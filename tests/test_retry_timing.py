@@ -31,7 +31,10 @@ def kept(error: BaseException | None) -> list[str]:
     return cache[KEPT_AS]
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), subprocess.TimeoutExpired("program", 1)], ids=repr)
+OF_SPARK = RuntimeError("terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST")
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), subprocess.TimeoutExpired("program", 1), OF_SPARK], ids=repr)
 def test_deadline_that_ended_a_test_is_kept(error: Exception) -> None:
     assert kept(error) == ["test_one"]
 

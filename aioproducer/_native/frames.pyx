@@ -40,7 +40,8 @@ cdef class Frames:
 
     __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(self, bytes client_id, Py_ssize_t max_frame_bytes, Py_ssize_t always_allowed, int first_correlation_id):
+    def __init__(self, bytes client_id, Py_ssize_t max_frame_bytes, Py_ssize_t always_allowed,
+                 int first_correlation_id):
         self._client_id = len(client_id).to_bytes(2, "big", signed=True) + client_id
         self._tagged_client_id = self._client_id + b"\x00"
         self._max_frame_bytes = max_frame_bytes
