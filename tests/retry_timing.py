@@ -1,8 +1,8 @@
 """A second run of tests whose failure two busy cores can explain, and of no other.
 
 `pytest -p tests.retry_timing --last-failed --last-failed-no-failures none` repeats tests marked `timing` or `kafka`, as
-the machine may delay a process or a real broker, and tests that a deadline of their own ended in the first run. A
-failure of any other test is a defect, however rare it is.
+the machine may delay a process or a real broker, and tests that a deadline of their own, or of Spark's, ended in the
+first run. A failure of any other test is a defect, however rare it is.
 """
 
 import subprocess

@@ -97,7 +97,7 @@ class BatchOptions:
         """It is ready to be sent then."""
 
 
-class Batch(RecordBatchBuilder):  # the whole state of a batch
+class Batch(RecordBatchBuilder):
     """One batch, from its first record to its end. Its records are in `chunk`, its deliveries in `result`.
 
     The native append knows it as a `RecordBatchBuilder`, and keeps chunk, size, count and times of the records there,

@@ -17,8 +17,9 @@ from aioproducer._native.record_batch_header import encode_header
 from aioproducer.errors import RecordTooLargeError
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts
+from tests.native.prepared_batches import reference_batch
 from tests.reference import murmur2
-from tests.reference.record_batch import Batch, Record, encode_batch, encode_records
+from tests.reference.record_batch import Record, encode_batch, encode_records
 
 CAPACITY = 64 * 1024
 PARTITIONS = 7
@@ -113,14 +114,7 @@ def test_whole_batch_equals_the_references(records: list[Record], identity: Batc
     builder.identity = identity
     header = encode_header(builder)
 
-    batch = Batch(
-        tuple(records),
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        base_sequence=identity.base_sequence,
-        transactional=identity.is_transactional,
-    )
-    assert header + body == encode_batch(batch)
+    assert header + body == encode_batch(reference_batch(records, identity))
 
 
 @given(st.binary(max_size=50))

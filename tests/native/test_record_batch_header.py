@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from aioproducer._accumulator.producer_identity import MAX_SEQUENCE, NO_IDENTITY, BatchIdentity
 from aioproducer._native import record_batch_header
 from aioproducer._native.record_batch_header import HEADER_SIZE, encode_header
-from tests.native.prepared_batches import prepared_batch
-from tests.reference.record_batch import Batch, Record, encode_batch, encode_records
+from tests.native.prepared_batches import prepared_batch, reference_batch
+from tests.reference.record_batch import Record, encode_batch, encode_records
 
 RECORDS = b"some records"
 HEADER = encode_header(
@@ -80,14 +80,6 @@ def test_checksum_covers_everything_from_the_attributes_on() -> None:
 )
 def test_header_equals_the_references(records: list[Record], identity: BatchIdentity) -> None:
     section = encode_records(records)
-    batch = Batch(
-        tuple(records),
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        base_sequence=identity.base_sequence,
-        transactional=identity.is_transactional,
-    )
-
     header = encode_header(
         prepared_batch(
             section,
@@ -98,7 +90,7 @@ def test_header_equals_the_references(records: list[Record], identity: BatchIden
         )
     )
 
-    assert header + section == encode_batch(batch)
+    assert header + section == encode_batch(reference_batch(records, identity))
 
 
 @pytest.mark.parametrize("start, size", [(0, 13), (1, 12), (-1, 3), (0, -1)])
