@@ -264,7 +264,9 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         if batch.options.ready_age_s <= 0 or self.memory_is_short:
             self._make_ready(partition, batch)
         self._watch(partition, batch)
-        self._deadlines.watch(batch)
+        expiry_timer = partition.expiry_timer  # an earlier one stays; asked here to spare nearly every batch two calls
+        if expiry_timer is None or expiry_timer.when > batch.called_at + batch.options.delivery_timeout_s:
+            self._deadlines.watch(batch)
         return True
 
     def _begin(self, partition: Partition, chunk: Chunk, limit: int) -> Batch:
@@ -295,8 +297,10 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
 
     def _lend(self, size: int, partition: Partition) -> Chunk | None:
         """Borrow for a partition; a stalled one leaves its node's reserve to the node's other partitions."""
-        reserve = None if partition.is_stalled or partition.leader is None else partition.leader.reserve
-        return self._pool.try_lend(size, reserve, may_use_common=self.may_use_common)
+        chunk = self._pool.try_lend(size, None, may_use_common=self.may_use_common)
+        if chunk is not None or partition.leader is None or partition.is_stalled:
+            return chunk
+        return self._pool.try_lend(size, partition.leader.reserve, may_use_common=False)
 
     def close(self, partition: Partition) -> None:
         batch = partition.take_open()
@@ -395,6 +399,14 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
     def is_only(self, partition: Partition) -> bool:
         """Whether no other partition has an open batch."""
         return len(self._open) == 1 and partition in self._open
+
+    def take_lone(self, batch: Batch, connection_number: int, now: float) -> None:
+        """Close an open batch and put it on the wire: all that there is to send, and not to be compressed."""
+        assert not batch.options.codec, "a batch that is to be compressed waits for a turn"
+        partition = batch.partition
+        partition.take_open()
+        self.note_closed(partition, batch)
+        partition.put_on_wire(batch, connection_number, now)
 
     def _watch(self, partition: Partition, batch: Batch) -> None:
         """Check the open batch when its linger is over, then when its records are too far apart to accept more.

@@ -202,7 +202,9 @@ class PartitionIdentity(ABC):  # noqa: PLR0904  # the only place that is asked a
         a copy with the time of the batch that they have; a batch that they append with -1, or, where the log keeps
         its own times, with the current time.
         """
-        return self._confirmed_on == batch.connection_number and (base_offset, log_append_time) in self._recent
+        if batch.identity is NO_IDENTITY or self._confirmed_on != batch.connection_number:
+            return False
+        return (base_offset, log_append_time) in self._recent
 
     def require_confirmation(self) -> None:
         """Send one batch at a time again, after an error response, a lost connection or a change of leader.

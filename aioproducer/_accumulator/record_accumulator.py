@@ -2,7 +2,7 @@
 
 The native `RecordAppender` writes records into open batches (`open_batches.py`). The sender asks what is ready and
 drains it. A partition becomes ready at the moment one of these happens, and is then offered to its leader's queue
-(`ReadyNodes`), but for a lone batch that is sent as someone awaits it (`take_lone`):
+(`ReadyNodes`), but for a lone batch that is sent as someone awaits it (`OpenBatches.take_lone`):
 
     batch full · linger over · someone awaits · memory short · flush or close · backoff over · leader known again
     · the wire has room again
@@ -214,12 +214,6 @@ class RecordAccumulator:
             if partition.first_sendable() is not None:
                 self.ready.add(partition)
         return drained
-
-    def take_lone(self, batch: Batch, connection_number: int, now: float) -> None:
-        """Take an open batch that `next_to_send` gave: not to be compressed, and all that there is to send."""
-        is_sealed = self._try_seal(batch.partition, batch)
-        assert is_sealed, "a batch that is to be compressed waits for a turn"
-        batch.partition.put_on_wire(batch, connection_number, now)
 
     def _try_seal(self, partition: Partition, batch: Batch) -> bool:
         """Close a batch; return False if it has to be compressed first."""

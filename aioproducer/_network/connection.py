@@ -209,14 +209,16 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             largest_response=request.largest_response,
         )
         request.sent_at = self._last_used = now
-        self._context.counters.requests += 1
-        self._stream.send(request, pieces, now)
+        size = self._stream.send(request, pieces, now)
+        counters = self._context.counters
+        counters.requests += 1
+        counters.bytes_out += size
+        counters.recent_request_size = max(counters.recent_request_size, size)
         self._watch(now + self._look_again_s)
 
     def count_in(self, context: NetworkContext) -> None:
         """Count from now on in the counters of another context, otherwise the same."""
         self._context = context
-        self._stream.count_in(context)
 
     def withdraw(self, request: OutgoingRequest) -> None:
         """Do not send a request that nothing waits for any more. Here it is too late: its bytes are on their way."""
@@ -345,7 +347,13 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._oldest_since = self._last_used = now
         responses = self.responses
         self.responses += 1
-        counters.note_response(now - request.sent_at, is_produce=request.api_key == PRODUCE.key)
+        latency_s = now - request.sent_at
+        counters.responses += 1
+        counters.request_latency_s += latency_s
+        if request.api_key == PRODUCE.key:
+            counters.produce_responses += 1
+            counters.produce_latency_s += latency_s
+            counters.recent_produce_latency_s = max(counters.recent_produce_latency_s, latency_s)
         try:
             if not self._stream.has_left(request):
                 # The pool would get the memory back while the transport still sends it.

@@ -127,20 +127,6 @@ class NetworkCounters:
     recent_produce_latency_s: float = 0.0
     recent_reauthentication_latency_s: float = 0.0
 
-    def note_request(self, size: int) -> None:
-        """Count bytes handed to the transport."""
-        self.bytes_out += size
-        self.recent_request_size = max(self.recent_request_size, size)
-
-    def note_response(self, latency_s: float, *, is_produce: bool) -> None:
-        """Count a response."""
-        self.responses += 1
-        self.request_latency_s += latency_s
-        if is_produce:
-            self.produce_responses += 1
-            self.produce_latency_s += latency_s
-            self.recent_produce_latency_s = max(self.recent_produce_latency_s, latency_s)
-
     def note_reauthentication(self, latency_s: float) -> None:
         """Count a session that was renewed."""
         self.reauthentications += 1

@@ -77,13 +77,10 @@ class WriteStream:
     def unwritten(self) -> int:
         return len(self._unwritten)
 
-    def count_in(self, context: NetworkContext) -> None:
-        self._context = context
-
-    def send(self, request: OutgoingRequest, pieces: list[Buffer], now: float) -> None:
+    def send(self, request: OutgoingRequest, pieces: list[Buffer], now: float) -> int:
+        """Hand a request to the transport; return its bytes."""
         size = sum(map(len, pieces))
         self._handed += size
-        self._context.counters.note_request(size)
         request.end = self._handed
         request.size = size - _SIZE_FIELD_BYTES
         if not request.expects_response:
@@ -92,6 +89,7 @@ class WriteStream:
             self._transport.write(b"".join(pieces))
         else:
             self._write_pieces(pieces)
+        return size
 
     def pause_until(self, when: float) -> None:
         """Count no stall before then: the broker reads nothing during the pause."""

@@ -212,8 +212,10 @@ class Sender:
     def _send_at_once(self, batch: Batch, connection: BrokerConnection, now: float) -> None:
         self._in_flight += 1  # what is logged here may make a handler await a record: that one waits for a turn
         try:
+            self._open_batches.take_lone(batch, connection.number, now)
+            assert batch.node is not None
             # In a context of its own: what the transport schedules must not see the caller's variables.
-            self._context.run(self._send_lone, batch, connection, now)
+            self._context.run(self._send, batch.node, [batch], connection, now=now)
         except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, as in a turn, not the caller
             self._defect = defect
             self._wakeup.set()
@@ -258,11 +260,6 @@ class Sender:
         self._accumulator.nodes.note_waiting(node, now)
         node.connection.connect()
 
-    def _send_lone(self, batch: Batch, connection: BrokerConnection, now: float) -> None:
-        self._accumulator.take_lone(batch, connection.number, now)
-        assert batch.node is not None
-        self._send(batch.node, [batch], connection, now=now)
-
     def _send(self, node: Node, batches: list[Batch], connection: BrokerConnection, *, now: float) -> None:
         transaction = None if self._transaction is None else self._transaction()
         request = ProduceRequest(node, batches, self._metadata.cluster, self._ended, transaction)
@@ -271,22 +268,21 @@ class Sender:
             version = connection.produce_version(request.highest_version)
             request.encode(version, acks=self._policy.acks, timeout_ms=self._replica_timeout_ms)
             connection.send(request)
-            self._in_flight += 1
-            self._measure(request, now)
-            for topic in request.topic_ids:  # after sending, while the broker works
-                self._metadata.add_topic(topic, now)
         except UnsupportedVersionError as error:
             self._unprocessed(request, error)
-
-    def _measure(self, request: ProduceRequest, now: float) -> None:
+            return
+        self._in_flight += 1
+        # The rest after sending, while the broker works.
         measures = self._measures
-        for batch in request.batches:
+        for batch in batches:
             size = batch.wire_size
             unpacked = batch.uncompressed_wire_size if batch.compression else size
             measures.batch_sent(
                 batch.partition.topic_partition.topic, batch.count, size, unpacked, now - batch.called_at
             )
         measures.records_per_request.record(request.records)
+        for topic in request.topic_ids:
+            self._metadata.add_topic(topic, now)
 
     def _unprocessed(self, request: ProduceRequest, error: KafkaError) -> None:
         """Queue the batches again, or fail them if no attempt can succeed: no broker has processed the request."""
@@ -335,6 +331,8 @@ class Sender:
                 self._loop.call_soon(self._apply_ends)
             try:
                 step()
+                if request.node.ready or self._wait_queues.records or self._identity.is_missing:
+                    self._wakeup.set()  # they may have waited for its place on the wire, or for its memory
             except Exception as defect:  # noqa: BLE001  # a defect of our own ends the sender, and the producer with it
                 self._defect = defect
                 self._settlement.fail_lost_batches(request.batches, defect, self._loop.time())
@@ -366,18 +364,11 @@ class Sender:
             request.node.connection.apply_throttle_and_versions(response, PRODUCE, now)
         if hints:  # in one call: there may be thousands
             self._metadata.apply_leader_hints(hints, topic_ids=request.topic_ids, endpoints=response.nodes)
-        self._wake_if_held_back(request.node)
-
-    def _wake_if_held_back(self, node: Node) -> None:
-        """Wake the sender after a request ended, if a batch waited for its place on the wire or for its memory."""
-        if node.ready or self._wait_queues.records or self._identity.is_missing:
-            self._wakeup.set()
 
     def _written(self, request: ProduceRequest) -> None:
         now = self._loop.time()
         for batch in request.batches:
             self._settlement.apply(batch, Complete(-1), now)
-        self._wake_if_held_back(request.node)
 
     def _lost(self, request: ProduceRequest, error: KafkaError) -> None:
         now = self._loop.time()
@@ -405,7 +396,17 @@ class ProduceRequest(OutgoingRequest):
         on_ended: called once with the request and its end.
     """
 
-    __slots__ = ("_by_topic", "_names", "_on_ended", "_transaction", "batches", "node", "records", "topic_ids")
+    __slots__ = (
+        "_by_topic",
+        "_names",
+        "_on_ended",
+        "_transaction",
+        "batches",
+        "highest_version",
+        "node",
+        "records",
+        "topic_ids",
+    )
 
     def __init__(  # noqa: PLR0917  # keywords would cost each request a dictionary
         self,
@@ -436,13 +437,11 @@ class ProduceRequest(OutgoingRequest):
             self.topic_ids[topic] = topic_id = NO_TOPIC_ID if view is None else view.topic_id
             self._names[topic_id] = topic
             self._by_topic[topic] = [batch]
-
-    @property
-    def highest_version(self) -> int:
-        """The highest version that this request can use: topic ids may be unknown."""
-        if self._transaction is not None and not self._transaction.is_v2:
-            return LAST_VERSION_WITHOUT_ADDING
-        return LAST_VERSION_BY_NAME if NO_TOPIC_ID in self._names else PRODUCE.max_version
+        self.highest_version = PRODUCE.max_version  # that this request can use
+        if transaction is not None and not transaction.is_v2:
+            self.highest_version = LAST_VERSION_WITHOUT_ADDING
+        elif NO_TOPIC_ID in self._names:
+            self.highest_version = LAST_VERSION_BY_NAME
 
     def on_end(self, end: RequestEnd) -> None:
         self._on_ended(self, end)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from aioproducer._accumulator.batch_splitter import BatchSplitter, around, halves, neighbours
 from aioproducer._accumulator.partition import Batch, BatchState, Partition
-from aioproducer._accumulator.producer_identity import NO_IDENTITY
 from aioproducer._network.refusals import is_refusal, may_pass
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import Completion, deadline_error
@@ -96,17 +95,17 @@ class Settlement:
 
     def outcome(self, batch: Batch, response: PartitionResponse | None, policy: Policy) -> ProduceOutcome:
         """Decide what a response means for a batch; the response is None if it left the batch's partition out."""
-        is_unusual = batch.maybe_written or response is None or response.error_code or response.base_offset < NO_OFFSET
-        if response is None or is_unusual or self._repeats_offset(batch, response):
+        identity = batch.partition.identity
+        if (
+            response is None
+            or response.error_code
+            or response.base_offset < NO_OFFSET
+            or batch.maybe_written
+            or identity.has_seen(response.base_offset, batch, log_append_time=response.log_append_time)
+        ):
             return decide(response, self.facts(batch, response), policy)
         # Nearly every response: to collect all facts would cost as much as to complete the batch.
         return _new(Complete, (response.base_offset, response.log_append_time, response.log_start_offset))
-
-    def _repeats_offset(self, batch: Batch, response: PartitionResponse) -> bool:
-        identity = batch.partition.identity
-        return batch.identity is not NO_IDENTITY and identity.has_seen(
-            response.base_offset, batch, log_append_time=response.log_append_time
-        )
 
     def facts(self, batch: Batch, response: PartitionResponse | None) -> BatchFacts:
         """Collect what is known of a batch; the response is None if it left the batch's partition out."""
@@ -120,7 +119,8 @@ class Settlement:
             or batch.partition.is_first_unresolved(batch),
             successor_acked=identity.last_acked_order > batch.order,
             is_behind_gap=identity.is_changing,
-            repeats_offset=response is not None and self._repeats_offset(batch, response),
+            repeats_offset=response is not None
+            and identity.has_seen(response.base_offset, batch, log_append_time=response.log_append_time),
             max_timestamp=batch.max_timestamp,
         )
 
@@ -265,7 +265,8 @@ class Settlement:
             for overtaken in partition.restamp_if_resolved():
                 text = "a later batch was acknowledged before this one could be sent again, and order is kept"
                 self._fail(overtaken, KafkaError(text, outcome=Outcome.NOT_WRITTEN), now)
-        self._accumulator.offer(partition)
+        if partition.queued or partition.open_batch is not None:  # else nothing could be sent
+            self._accumulator.offer(partition)
 
     def topic_recreated(self, partition: Partition, *, exists: bool) -> None:
         """Continue with a partition of a topic that was deleted and created again.

@@ -37,7 +37,7 @@ def test_lone_batch_is_taken_past_the_queue_of_its_node() -> None:
     assert batch is not None
     core.open_batches.end_linger(core.partition(), batch.result)
 
-    core.accumulator.take_lone(batch, 7, core.now)
+    core.accumulator.open_batches.take_lone(batch, 7, core.now)
 
     assert core.partition().on_wire == [batch]
     assert (batch.state, batch.connection_number, batch.sent_at) == (BatchState.ON_WIRE, 7, core.now)

@@ -158,8 +158,8 @@ INVARIANTS: Final = (
         "a node is free again, and what waits for it waits for something else to happen",
         Change(
             "_sender/sender.py",
-            "Sender._wake_if_held_back",
-            "node.ready or self._wait_queues.records or self._identity.is_missing",
+            "Sender._apply_ends",
+            "request.node.ready or self._wait_queues.records or self._identity.is_missing",
             "self._wait_queues.records or self._identity.is_missing",
         ),
         families=("D2", "D19"),

@@ -87,11 +87,11 @@ PUBLISHED: Final = (
                     """,
         ),
         Change(
-            "_accumulator/record_accumulator.py",
-            "RecordAccumulator.take_lone",
-            "batch.partition.put_on_wire(batch, connection_number, now)",
+            "_accumulator/open_batches.py",
+            "OpenBatches.take_lone",
+            "partition.put_on_wire(batch, connection_number, now)",
             """
-                    batch.partition.put_on_wire(batch, connection_number, now)
+                    partition.put_on_wire(batch, connection_number, now)
                     self._pool.give_back(batch.chunk)
                     """,
         ),

@@ -148,7 +148,7 @@ class ProducerInternals:
         parts = self._parts()
         OvertakingChecker(parts.wait_queues, parts.open_batches, parts.pool, violated=violated)
         accumulator.drain = checker.drain  # type: ignore[method-assign]  # to see which partitions are taken
-        accumulator.take_lone = checker.take_lone  # type: ignore[method-assign]  # as above
+        accumulator.open_batches.take_lone = checker.take_lone  # type: ignore[method-assign]  # as above
         accumulator.ready.withdraw = checker.withdraw  # type: ignore[method-assign]  # to see which leave
 
     def watch_pauses(self, violated: Callable[[str, str], None]) -> None:
@@ -230,7 +230,7 @@ class ReadyChecker:
     ) -> None:
         self._linger = linger
         self._drain = accumulator.drain
-        self._take_lone = accumulator.take_lone
+        self._take_lone = accumulator.open_batches.take_lone
         self._withdraw = accumulator.ready.withdraw
         self._settings = accumulator._settings  # noqa: SLF001  # as above
         self._violated = violated
