@@ -1,5 +1,5 @@
-"""Decisions about records: queues of batches, memory, readiness, outcomes, identities.
+"""Decisions about records: queues of batches, memory, readiness, identities.
 
 Plain synchronous objects that take `now` and return what to do. No event loop, socket, clock or randomness
-may be imported here; `network` and `sender` act on what is decided here.
+may be imported here; `_sender` acts on what is decided here.
 """

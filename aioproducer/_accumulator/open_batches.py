@@ -148,11 +148,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
                 if is_patient:
                     self._make_ready(partition, batch)  # no linger while a record waits
                     return False
-            self._close_full(partition)
+            self.batch_full(partition)
         return self._open_batch(partition, size, is_patient=is_patient)
-
-    def batch_full(self, partition: Partition) -> None:
-        self._close_full(partition)
 
     def choose_partition(self, topic: Topic) -> int:
         return self.partitions.choose(topic, self.clock())
@@ -309,7 +306,8 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         self.note_closed(partition, batch)
         self._offer(partition)
 
-    def _close_full(self, partition: Partition) -> None:
+    def batch_full(self, partition: Partition) -> None:
+        """Close a batch without room for the next record."""
         batch = partition.open_batch
         self.close(partition)
         self._events.batch_filled(partition.topic_partition, batch.size if batch is not None else 0)

@@ -148,9 +148,3 @@ class RecordAppender:
 
 def hash_partition(kind: int, key: bytes, partition_count: int) -> int:
     """The partition by a hash: 0 murmur2, 1 CRC-32, 2 FNV-1a."""
-
-def murmur2(key: bytes) -> int:
-    """Kafka's 32-bit murmur2 of `key`, unsigned. Source: Utils.murmur2."""
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition that Kafka's own clients choose for `key`."""

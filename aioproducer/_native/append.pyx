@@ -34,7 +34,6 @@ from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.measures cimport RecordSizes
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.key_hashes cimport has_hash, partition_of_key
-from aioproducer._native.murmur2 cimport murmur2_of
 from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport (
     RECORD_OVERHEAD, RecordBytes, nullable_data, nullable_size, put_bytes,
@@ -54,18 +53,10 @@ cdef extern from "<time.h>" nogil:
 cdef const char* NO_HEADERS = b"\0"
 
 
-def murmur2(bytes key not None):
-    return murmur2_of(<const unsigned char*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
-
-
 def hash_partition(int kind, bytes key not None, int partition_count):
     return partition_of_key(
         kind, <const unsigned char*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), partition_count
     )
-
-
-def partition_for_key(bytes key not None, int partition_count):
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 cdef class RecordBatchBuilder:

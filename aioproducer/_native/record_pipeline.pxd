@@ -32,7 +32,7 @@ cdef class RecordPipeline:
     cdef readonly bint has_hooks             # interceptors, serializers or a partitioner
     cdef readonly BoundSerializer key_serializer
     cdef readonly BoundSerializer value_serializer
-    cdef readonly dict serializing           # topic -> UnfinishedRecord that the next one of the topic follows
+    cdef readonly dict serializing           # topic -> future that the topic's next record waits for
     cdef InterceptorLoop _interceptors       # or None
     cdef object _partitioner                 # or None
     cdef object _preparation                 # rare steps, in Python

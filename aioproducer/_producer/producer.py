@@ -1,7 +1,7 @@
 """`Producer`, the class that users hold.
 
 `_producer/send_methods.py` holds its send methods, `_producer/lifecycle.py` its start and close, and
-`_producer/transaction.py` its transaction methods. `_producer/runtime.py` wires its parts together.
+`_producer/transaction.py` its transaction methods. `_producer/wiring.py` makes its parts and connects them.
 
 Source: KafkaProducer in Apache Kafka.
 """

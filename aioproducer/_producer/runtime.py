@@ -1,6 +1,6 @@
 """A running producer between its start and its close: starts, closes and fails the parts, and follows the cluster.
 
-`wiring.py` builds the parts. The runtime holds no reference to the `Producer`, so that one dropped unclosed is noticed.
+`wiring.py` makes the parts. The runtime holds no reference to the `Producer`, so that one dropped unclosed is noticed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aioproducer._native.delivery import BatchResult
 from aioproducer._network.requests import PendingCalls
 from aioproducer._producer.producer_state import ProducerState, ProducerStateMachine
 from aioproducer._producer.waiting_calls import WaitingCalls
-from aioproducer._producer.wiring import ProducerDependencies, build_parts
+from aioproducer._producer.wiring import ProducerDependencies, ProducerParts
 from aioproducer._sender.why_waiting import WaitReasons
 from aioproducer._transactions.verdicts import fatal_error
 from aioproducer._transactions.waiting import TransactionCounts
@@ -37,13 +37,12 @@ PAUSE_AFTER_BYTES: Final = 64 * 1024
 _NO_TRANSACTIONS: Final = TransactionCounts()
 
 
-class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it runs
-    """The parts of one producer."""
+class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer does while it runs
+    """A running producer."""
 
-    def __init__(  # noqa: PLR0915  # one line per part
+    def __init__(
         self, dependencies: ProducerDependencies, lifecycle: ProducerStateMachine, serializers: UsedSerializers
     ) -> None:
-        self.loop = dependencies.loop
         self.lifecycle = lifecycle
         self.serializers = serializers
         self._config = dependencies.config
@@ -56,33 +55,10 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
         self.started_at_ms = 0  # wall clock
-        parts = build_parts(dependencies, refuse=self.raise_not_accepting, on_fatal=self.failed_for_good)
-        records, path = parts.records, parts.path
-        self.wakeup = records.wakeup
-        self._events = records.events
-        self._events.batch_filled = self._batch_filled
-        self._events.many_batches_opened = self._want_pause
-        self.timers = records.timers
-        self.flushes = records.flushes
-        self.generations = records.flushes.generations
-        self.identity = records.identity
-        self.latency = records.latency
-        self.pool = records.pool
-        self.accumulator = records.accumulator
-        self.open_batches = records.accumulator.open_batches
-        self.measures = records.accumulator.measures
-        self.appender = records.appender
-        self.completion = records.completion
-        self.client = parts.client
-        self.metadata = path.metadata
-        self.wait_queues = path.wait_queues
-        self.settlement = path.settlement
-        self.metadata_waits = parts.metadata_waits
+        super().__init__(dependencies, refuse=self.raise_not_accepting, on_fatal=self.failed_for_good)
+        self.events.batch_filled = self._batch_filled
+        self.events.many_batches_opened = self._want_pause
         self.calls = PendingCalls(self.raise_not_accepting)
-        self.transactions = parts.transactions
-        self.sender = parts.sender
-        self.record_hooks = parts.record_hooks
-        self._producer_ids = parts.producer_ids
         self.waiting_calls = WaitingCalls(
             self.loop,
             client=self.client,
@@ -143,8 +119,8 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         if self.transactions is not None:
             jobs["transactions"] = self.transactions.run
         elif self.identity.is_enabled:
-            jobs["producer-id"] = self._producer_ids.run
-            self._producer_ids.ask()
+            jobs["producer-id"] = self.producer_ids.run
+            self.producer_ids.ask()
         if self.metrics_push is not None:
             jobs["metrics-push"] = self.metrics_push.run
         self._supervisor.start(jobs)
@@ -244,7 +220,7 @@ class ProducerRuntime:  # noqa: PLR0904  # all that a producer does while it run
         purged = self.record_hooks.fail_unfinished(error, topic) + self.wait_queues.fail_all(error, topic)
         purged += self.settlement.purge(topic, error)
         if purged:
-            self._events.records_failed(error)
+            self.events.records_failed(error)
         return purged
 
     def statistics(self) -> ProducerStatistics:

@@ -1,4 +1,4 @@
-"""Builds the parts of a running producer and connects them."""
+"""Makes the parts of a running producer, and connects them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from aioproducer._sender.completion import Completion
 from aioproducer._sender.compressor import BatchCompressor
 from aioproducer._sender.flush_waiters import FlushWaiters
 from aioproducer._sender.producer_id import ProducerIdFetcher
-from aioproducer._sender.sender import Sender, SendPath
+from aioproducer._sender.sender import Sender
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.timers import TimerHeap
 from aioproducer._timing.wakeup import Wakeup
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     import asyncio
     import random
 
-    from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._logs import EventLog
     from aioproducer._producer.topic_options import OptionsByTopic
     from aioproducer._timing.retry_backoff import ExponentialBackoff
@@ -81,185 +80,181 @@ class ProducerDependencies:
     classes: PartClasses
 
 
-class AccumulatorParts(NamedTuple):
-    """The parts that hold records and end them, and what they report to others through."""
-
-    wakeup: Wakeup  # of the sender
-    events: ProducerEvents
-    timers: TimerHeap
-    flushes: FlushWaiters
-    identity: ProducerIdentity
-    latency: LatencyHistogram
-    pool: BufferPool
-    accumulator: RecordAccumulator
-    appender: RecordAppender
-    completion: Completion
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerParts:
-    """The parts of one producer."""
-
-    records: AccumulatorParts
-    path: SendPath
-    client: NetworkClient
-    metadata_waits: MetadataWaits
-    producer_ids: ProducerIdFetcher
-    transactions: TransactionRunner | None  # None without a transactional id
-    sender: Sender
-    record_hooks: RecordHooks
-
-
-def build_parts(
-    dependencies: ProducerDependencies, *, refuse: Callable[[], NoReturn], on_fatal: Callable[[KafkaError], None]
-) -> ProducerParts:
-    """Build the parts, and connect their events.
+    """The parts of one producer; each is made behind those that it works with.
 
     Args:
         refuse: raises the error of a call that cannot be served now.
         on_fatal: called with an error after which nothing can be sent any more.
     """
-    config, log = dependencies.config, dependencies.log
-    records = _accumulator_parts(dependencies, refuse)
-    network_events = NetworkEvents(wake=records.wakeup.set)
-    client = _client(dependencies, records.timers, network_events)
-    metadata = dependencies.classes.metadata(client, metadata_settings(config), random=dependencies.random, log=log)
-    metadata_waits = MetadataWaits(metadata, dependencies.loop)
-    backoff = retry_backoff(config, dependencies.random)
-    path = _send_path(
-        dependencies,
-        records,
-        metadata_waits=metadata_waits,
-        metadata=metadata,
-        backoff=backoff,
-        on_fatal=on_fatal,
-    )
-    producer_ids = ProducerIdFetcher(
-        client,
-        records.identity,
-        backoff,
-        on_assigned=records.accumulator.offer_all,
-        on_refused=path.settlement.fail_unstamped,
-        log=log,
-    )
-    transactions = _transactions(dependencies, records, path, client=client, backoff=backoff, on_fatal=on_fatal)
-    sender = Sender(
-        produce_policy(config),
-        path,
-        dependencies.loop,
-        request_timeout_ms=config.request_timeout_ms,
-        ask_producer_id=producer_ids.ask if transactions is None else transactions.wake,
-        transaction=None if transactions is None else transactions.of_request,
-    )
-    network_events.node_failed = metadata.node_failed
-    network_events.node_tried_again = metadata.node_tried_again
-    records.events.unknown_partition = metadata_waits.ask_for_partitions
-    records.events.batch_wanted = sender.batch_wanted
-    records.events.topic_recreated = path.settlement.topic_recreated
-    if transactions is not None:
-        transactions.answer(records.events)
-    return ProducerParts(
-        records=records,
-        path=path,
-        client=client,
-        metadata_waits=metadata_waits,
-        producer_ids=producer_ids,
-        transactions=transactions,
-        sender=sender,
-        record_hooks=dependencies.classes.record_hooks(
+
+    sender: Sender
+
+    def __init__(
+        self,
+        dependencies: ProducerDependencies,
+        *,
+        refuse: Callable[[], NoReturn],
+        on_fatal: Callable[[KafkaError], None],
+    ) -> None:
+        config, self.loop = dependencies.config, dependencies.loop
+        self._make_parts_that_hold_records(dependencies, refuse)
+        network_events = NetworkEvents(wake=self.wakeup.set)
+        self.client = _client(dependencies, self.timers, network_events)
+        classes, random, log = dependencies.classes, dependencies.random, dependencies.log
+        self.metadata = classes.metadata(self.client, metadata_settings(config), random=random, log=log)
+        self.metadata_waits = MetadataWaits(self.metadata, self.loop)
+        backoff = retry_backoff(config, random)
+        self._make_parts_that_end_records(dependencies, backoff, on_fatal)
+        self.producer_ids = ProducerIdFetcher(
+            self.client,
+            self.identity,
+            backoff,
+            on_assigned=self.accumulator.offer_all,
+            on_refused=self.settlement.fail_unstamped,
+            log=log,
+        )
+        self.transactions = self._transactions(dependencies, backoff, on_fatal)
+        self._make_sender(dependencies)
+        self.record_hooks = classes.record_hooks(
             config,
             dependencies.interceptors,
-            appender=records.appender,
-            metadata=metadata,
-            completion=records.completion,
+            appender=self.appender,
+            metadata=self.metadata,
+            completion=self.completion,
             log=log,
-        ),
-    )
+        )
+        network_events.node_failed = self.metadata.node_failed
+        network_events.node_tried_again = self.metadata.node_tried_again
+        self.events.unknown_partition = self.metadata_waits.ask_for_partitions
+        self.events.batch_wanted = self.sender.batch_wanted
+        self.events.topic_recreated = self.settlement.topic_recreated
+        if self.transactions is not None:
+            self.transactions.answer(self.events)
 
+    def _make_parts_that_hold_records(self, dependencies: ProducerDependencies, refuse: Callable[[], NoReturn]) -> None:
+        config, loop = dependencies.config, self.loop
+        self.wakeup, self.events = Wakeup(loop), ProducerEvents()
+        self.timers = TimerHeap(self.wakeup.set_alarm)
+        self.flushes = FlushWaiters(loop)
+        self.generations = self.flushes.generations
+        self.identity = identity_of(config.transactional_id, is_idempotent=config.enable_idempotence)
+        self.measures, self.latency = Measures(), LatencyHistogram()
+        batching = accumulator_settings(config)
+        self.pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=self.wakeup.set)
+        accumulator_dependencies = AccumulatorDependencies(
+            pool=self.pool,
+            timers=self.timers,
+            generations=self.generations,
+            producer_identity=self.identity,
+            random=dependencies.random,
+            clock=loop.time,
+            wakeup=self.wakeup,
+            events=self.events,
+            options=batch_options(config),
+            topic_options=dependencies.topic_options.batching,
+            loop=loop,
+            measures=self.measures,
+        )
+        self.accumulator = dependencies.classes.accumulator(batching, accumulator_dependencies)
+        self.open_batches = self.accumulator.open_batches
+        self.appender = RecordAppender(
+            self.open_batches,
+            refuse=refuse,
+            batch_size=batching.batch_size,
+            max_record_size=batching.max_record_size,
+            wall_clock=dependencies.wall_clock,
+            ignore_keys=config.partitioner_ignore_keys,
+            key_hash=native_hash(config.partitioner) or 0,
+        )
 
-def _accumulator_parts(dependencies: ProducerDependencies, refuse: Callable[[], NoReturn]) -> AccumulatorParts:
-    config, loop = dependencies.config, dependencies.loop
-    wakeup, events = Wakeup(loop), ProducerEvents()
-    timers = TimerHeap(wakeup.set_alarm)
-    flushes = FlushWaiters(loop)
-    identity = identity_of(config.transactional_id, is_idempotent=config.enable_idempotence)
-    latency = LatencyHistogram()
-    batching = accumulator_settings(config)
-    pool = BufferPool(config.buffer_memory, batching.batch_size, on_return=wakeup.set)
-    accumulator_dependencies = AccumulatorDependencies(
-        pool=pool,
-        timers=timers,
-        generations=flushes.generations,
-        producer_identity=identity,
-        random=dependencies.random,
-        clock=loop.time,
-        wakeup=wakeup,
-        events=events,
-        options=batch_options(config),
-        topic_options=dependencies.topic_options.batching,
-        loop=loop,
-        measures=Measures(),
-    )
-    accumulator = dependencies.classes.accumulator(batching, accumulator_dependencies)
-    appender = RecordAppender(
-        accumulator.open_batches,
-        refuse=refuse,
-        batch_size=batching.batch_size,
-        max_record_size=batching.max_record_size,
-        wall_clock=dependencies.wall_clock,
-        ignore_keys=config.partitioner_ignore_keys,
-        key_hash=native_hash(config.partitioner) or 0,
-    )
-    completion = Completion(
-        loop,
-        pool,
-        flushes.generations,
-        latency=latency,
-        topics=accumulator.measures.topics,
-        events=events,
-        log=dependencies.log,
-    )
-    return AccumulatorParts(wakeup, events, timers, flushes, identity, latency, pool, accumulator, appender, completion)
-
-
-def _send_path(
-    dependencies: ProducerDependencies,
-    records: AccumulatorParts,
-    *,
-    metadata_waits: MetadataWaits,
-    metadata: MetadataRefresher,
-    backoff: ExponentialBackoff,
-    on_fatal: Callable[[KafkaError], None],
-) -> SendPath:
-    generations = records.flushes.generations
-    return SendPath(
-        accumulator=records.accumulator,
-        wait_queues=dependencies.classes.wait_queues(
-            records.appender,
-            records.accumulator.open_batches,
-            generations,
-            records.timers,
+    def _make_parts_that_end_records(
+        self,
+        dependencies: ProducerDependencies,
+        backoff: ExponentialBackoff,
+        on_fatal: Callable[[KafkaError], None],
+    ) -> None:
+        self.completion = Completion(
+            self.loop,
+            self.pool,
+            self.generations,
+            latency=self.latency,
+            topics=self.measures.topics,
+            events=self.events,
+            log=dependencies.log,
+        )
+        self.wait_queues = dependencies.classes.wait_queues(
+            self.appender,
+            self.open_batches,
+            self.generations,
+            self.timers,
             limits=waiting_limits(dependencies.config),
-            on_failed=records.completion.fail_waiting,
-            trouble=metadata_waits.topic_trouble,
-        ),
-        compressor=BatchCompressor(dependencies.loop, records.accumulator, wakeup=records.wakeup, log=dependencies.log),
-        settlement=dependencies.classes.settlement(
-            accumulator=records.accumulator,
-            splitter=BatchSplitter(records.pool, generations),
-            identity=records.identity,
+            on_failed=self.completion.fail_waiting,
+            trouble=self.metadata_waits.topic_trouble,
+        )
+        self.settlement = dependencies.classes.settlement(
+            accumulator=self.accumulator,
+            splitter=BatchSplitter(self.pool, self.generations),
+            identity=self.identity,
             backoff=backoff,
-            completion=records.completion,
-            clock=dependencies.loop.time,
-            metadata=metadata,
-            events=records.events,
+            completion=self.completion,
+            clock=self.loop.time,
+            metadata=self.metadata,
+            events=self.events,
             on_fatal=on_fatal,
-        ),
-        identity=records.identity,
-        timers=records.timers,
-        wakeup=records.wakeup,
-        metadata=metadata,
-    )
+        )
+
+    def _make_sender(self, dependencies: ProducerDependencies) -> None:
+        transactions = self.transactions
+        self.sender = Sender(
+            produce_policy(dependencies.config),
+            self.loop,
+            accumulator=self.accumulator,
+            wait_queues=self.wait_queues,
+            compressor=BatchCompressor(self.loop, self.accumulator, wakeup=self.wakeup, log=dependencies.log),
+            settlement=self.settlement,
+            identity=self.identity,
+            timers=self.timers,
+            wakeup=self.wakeup,
+            metadata=self.metadata,
+            request_timeout_ms=dependencies.config.request_timeout_ms,
+            ask_producer_id=self.producer_ids.ask if transactions is None else transactions.wake,
+            transaction=None if transactions is None else transactions.of_request,
+        )
+
+    def _transactions(
+        self,
+        dependencies: ProducerDependencies,
+        backoff: ExponentialBackoff,
+        on_fatal: Callable[[KafkaError], None],
+    ) -> TransactionRunner | None:
+        """Return what runs the transactions; None without a transactional id."""
+        if dependencies.config.transactional_id is None:
+            return None
+        from aioproducer._transactions.commit_abort import TransactionRecords  # noqa: PLC0415  # only then
+        from aioproducer._transactions.runner import transaction_runner  # noqa: PLC0415  # only then
+
+        records_of_transaction = TransactionRecords(
+            appender=self.appender,
+            wait_queues=self.wait_queues,
+            accumulator=self.accumulator,
+            completion=self.completion,
+            settlement=self.settlement,
+            flushes=self.flushes,
+        )
+        classes = dependencies.classes
+        return transaction_runner(
+            dependencies.config,
+            self.identity,
+            records_of_transaction,
+            backoff=backoff,
+            client=self.client,
+            metadata=self.metadata,
+            loop=self.loop,
+            on_fatal=on_fatal,
+            log=dependencies.log,
+            **({} if classes.coordinators is None else {"coordinators": classes.coordinators}),
+        )
 
 
 def _client(dependencies: ProducerDependencies, timers: TimerHeap, events: NetworkEvents) -> NetworkClient:
@@ -278,41 +273,4 @@ def _client(dependencies: ProducerDependencies, timers: TimerHeap, events: Netwo
         events=events,
         log=dependencies.log,
         client_id=dependencies.client_id,
-    )
-
-
-def _transactions(
-    dependencies: ProducerDependencies,
-    records: AccumulatorParts,
-    path: SendPath,
-    *,
-    client: NetworkClient,
-    backoff: ExponentialBackoff,
-    on_fatal: Callable[[KafkaError], None],
-) -> TransactionRunner | None:
-    if dependencies.config.transactional_id is None:
-        return None
-    from aioproducer._transactions.commit_abort import TransactionRecords  # noqa: PLC0415  # only then
-    from aioproducer._transactions.runner import transaction_runner  # noqa: PLC0415  # only then
-
-    records_of_transaction = TransactionRecords(
-        appender=records.appender,
-        wait_queues=path.wait_queues,
-        accumulator=path.accumulator,
-        completion=records.completion,
-        settlement=path.settlement,
-        flushes=records.flushes,
-    )
-    classes = dependencies.classes
-    return transaction_runner(
-        dependencies.config,
-        path.identity,
-        records_of_transaction,
-        backoff=backoff,
-        client=client,
-        metadata=path.metadata,
-        loop=dependencies.loop,
-        on_fatal=on_fatal,
-        log=dependencies.log,
-        **({} if classes.coordinators is None else {"coordinators": classes.coordinators}),
     )

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,7 +32,7 @@ from aioproducer._protocol.produce import (
     largest_produce_response,
     request_is_flexible,
 )
-from aioproducer._sender.produce_outcome import NO_OFFSET, Complete, Fail, Policy, decide_lost
+from aioproducer._sender.produce_outcome import Complete, Fail, Policy, decide_lost
 from aioproducer._timing.timers import TimerHeap
 from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import (
@@ -72,20 +71,6 @@ LAST_VERSION_WITHOUT_ADDING: Final = 11
 LAST_VERSION_BY_NAME: Final = 12  # from version 13 on topics are named by their ids (KIP-516)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendPath:
-    """The parts that the sender drives."""
-
-    accumulator: RecordAccumulator
-    wait_queues: WaitQueues
-    compressor: BatchCompressor
-    settlement: Settlement
-    identity: ProducerIdentity
-    timers: TimerHeap
-    wakeup: Wakeup
-    metadata: MetadataRefresher
-
-
 class Sender:
     """Task that sends ready batches.
 
@@ -94,32 +79,39 @@ class Sender:
         transaction: returns the transaction of the batches being sent; None without a transactional id.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all the parts that it drives
         self,
         policy: Policy,
-        path: SendPath,
         loop: asyncio.AbstractEventLoop,
         *,
+        accumulator: RecordAccumulator,
+        wait_queues: WaitQueues,
+        compressor: BatchCompressor,
+        settlement: Settlement,
+        identity: ProducerIdentity,
+        timers: TimerHeap,
+        wakeup: Wakeup,
+        metadata: MetadataRefresher,
         request_timeout_ms: int,
         ask_producer_id: Callable[[], None],
         transaction: Callable[[], ProduceTransaction] | None = None,
     ) -> None:
         self.turns = 0  # number of turns; an idle producer makes none
         self._policy = policy
-        self._accumulator = path.accumulator
-        self._open_batches = path.accumulator.open_batches
-        self._wait_queues = path.wait_queues
-        self._compressor = path.compressor
-        self._settlement = path.settlement
-        self._identity = path.identity
-        self._timers = path.timers
-        self._wakeup = path.wakeup
-        self._metadata = path.metadata
+        self._accumulator = accumulator
+        self._open_batches = accumulator.open_batches
+        self._wait_queues = wait_queues
+        self._compressor = compressor
+        self._settlement = settlement
+        self._identity = identity
+        self._timers = timers
+        self._wakeup = wakeup
+        self._metadata = metadata
         self._loop = loop
         self._replica_timeout_ms = request_timeout_ms * 2 // 3  # for replicas, so that the response comes in time
         self._ask_producer_id = ask_producer_id
         self._transaction = transaction
-        self._measures = path.accumulator.measures
+        self._measures = accumulator.measures
         self._defect: Exception | None = None
         self._left = 0  # ready partitions that this turn may still look at
         self._last_was_single = True  # whether the last request had one record
@@ -348,7 +340,7 @@ class Sender:
         affects_connection = response.throttle_time_ms > 0  # checked here, because it is nearly always False
         for batch in request.batches:
             partition_response = partition_responses.get(batch.partition.topic_partition)
-            if partition_response is None or partition_response.base_offset < NO_OFFSET:
+            if partition_response is None:
                 text = f"node {request.node.id} answered Produce without {batch.partition.topic_partition}"
                 batch.last_error = ProtocolError(text)
                 request.node.connection.disconnect(batch.last_error)

@@ -18,7 +18,6 @@ from aioproducer._network.refusals import is_refusal, may_pass
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._sender.completion import Completion, deadline_error
 from aioproducer._sender.produce_outcome import (
-    NO_OFFSET,
     BatchFacts,
     Complete,
     Fail,
@@ -99,7 +98,6 @@ class Settlement:
         if (
             response is None
             or response.error_code
-            or response.base_offset < NO_OFFSET
             or batch.maybe_written
             or identity.has_seen(response.base_offset, batch, log_append_time=response.log_append_time)
         ):

@@ -209,7 +209,7 @@ class TransactionRequests:
         )
 
     def init(self, *, is_guarded: bool) -> TransactionRequest:
-        """Ask for the first identity, or the next epoch of the current one; `is_guarded` as in `init_producer_id`."""
+        """Ask for the first identity, or the next epoch of the current one; only for that one if `is_guarded`."""
         identity = None if self._identity.producer_id is None else self.identity
         key, timeout_ms = self.coordinator.key, self._timeout_ms
         return TransactionRequest(

@@ -156,11 +156,6 @@ class MockBatches(OpenBatches):
         self._dependencies.events.batch_opened(partition)
         identity.has_stamped = True  # else the coordinator would not be told of the end
 
-    def batch_full(self, partition: Partition) -> None:
-        size = 0 if partition.open_batch is None else partition.open_batch.size
-        self.close(partition)
-        self._dependencies.events.batch_filled(partition.topic_partition, size)
-
     def close(self, partition: Partition) -> None:  # noqa: ARG002  # at most one is open
         self._sent.close_open()
 

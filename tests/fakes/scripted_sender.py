@@ -21,7 +21,7 @@ from aioproducer._protocol.produce import NodeEndpoint
 from aioproducer._sender.completion import Completion
 from aioproducer._sender.compressor import BatchCompressor
 from aioproducer._sender.produce_outcome import Policy
-from aioproducer._sender.sender import Sender, SendPath
+from aioproducer._sender.sender import Sender
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.retry_backoff import ExponentialBackoff
 from aioproducer._timing.wakeup import Wakeup
@@ -206,7 +206,9 @@ class ScriptedSender:
     def _make_sender(self, loop: asyncio.AbstractEventLoop, policy: Policy) -> Sender:
         core = self.core
         compressor = BatchCompressor(loop, core.accumulator, wakeup=Wakeup(loop), log=self.log)
-        path = SendPath(
+        return Sender(
+            policy,
+            loop,
             accumulator=core.accumulator,
             wait_queues=core.wait_queues,
             compressor=compressor,
@@ -215,8 +217,9 @@ class ScriptedSender:
             timers=core.timers,
             wakeup=self.wakeup,
             metadata=cast("MetadataRefresher", self.metadata),
+            request_timeout_ms=30_000,
+            ask_producer_id=self._note_asked,
         )
-        return Sender(policy, path, loop, request_timeout_ms=30_000, ask_producer_id=self._note_asked)
 
     def _note_asked(self) -> None:
         self.ids_asked += 1

@@ -46,7 +46,7 @@ class LingerChecker:
         steps = (
             "_begin",
             "take_over_waiting_record",
-            "_close_full",
+            "batch_full",
             "close_all",
             "close_soon",
             "make_all_ready",
@@ -110,11 +110,11 @@ class LingerChecker:
             self._hurried.update(self._all())
         elif name == "_make_ready_with_others":  # by any timer: some are older than this checker
             self._hurried.update(self._company(arguments[0], self._open_batches.clock()))
-        elif name in {"_close_full", "close_if_apart"}:
+        elif name in {"batch_full", "close_if_apart"}:
             partition: Partition = arguments[0]
             if partition.open_batch is not None:
                 self._hurried.add(partition.open_batch)
-            if partition.open_batch is not None and name == "_close_full":
+            if partition.open_batch is not None and name == "batch_full":
                 self._check_size(partition)
 
     def _note_patience(self, partition: Partition) -> None:
