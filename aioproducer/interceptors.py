@@ -12,14 +12,19 @@ import inspect
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Self
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer._native.record_pipeline import InterceptorLoop
 from aioproducer.errors import KafkaError, Outcome, RecordFilteredError
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition, WatchedRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from aioproducer._logs import EventLog
+    from aioproducer._native.append_many import Row
+    from aioproducer._native.delivery import Delivery
     from aioproducer.cluster import Cluster
 
     Watchers = Sequence[tuple[int, Callable[[TopicPartition, RecordMetadata | None, Exception | None], object]]] | None
@@ -80,6 +85,8 @@ class ProducerInterceptor:
     def around_many(self, topic: str) -> AbstractContextManager[object]:  # noqa: ARG002  # of subclasses
         """Return a context manager that encloses the `on_send` of all records of one `send_many` or `send_arrow`.
 
+        The iterables of the call are read inside too: `on_send` also gets the records that these send themselves.
+
         Args:
             topic: of all records.
         """
@@ -87,6 +94,81 @@ class ProducerInterceptor:
 
     def close(self) -> None:
         """Release resources; called once, when the producer has closed."""
+
+
+class ManyRecords:
+    """The records of one `send_many` or `send_arrow`, told from those that its iterables send while they are read.
+
+    Args:
+        topic: of all of them, unless an interceptor changes it.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.entered: dict[int, object] = {}
+        """`id` of an interceptor -> what its `around_many` has entered, except None."""
+        self.enqueued: EnqueuedRow | None = None
+        """The row that is being enqueued; None while the iterables are read."""
+
+    def enqueue(self, enqueue: Callable[[*Row], Awaitable[Delivery]], *row: *Row) -> Awaitable[Delivery]:
+        """Enqueue a row, whose record is then one of these."""
+        enqueued = self.enqueued = EnqueuedRow(self, row)
+        try:
+            accepting = enqueue(*row)
+        finally:
+            self.enqueued = None  # no task runs before, so no variable of the context is set for each row
+        return enqueued.until_accepted(accepting) if enqueued.is_expected else accepting
+
+
+class EnqueuedRow:
+    """A row that is being enqueued; its record is the first that may be the row's."""
+
+    __slots__ = ("_key", "_left", "_topic", "_value")
+
+    def __init__(self, many: ManyRecords, row: Row) -> None:
+        self._topic = many.topic
+        self._value, self._key = row[:2]
+        self._left = many.entered.copy()  # of the interceptors that have not seen the record yet
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an interceptor has not seen the record yet."""
+        return bool(self._left)
+
+    def take(self, record: ProducerRecord, interceptor: ProducerInterceptor) -> object:
+        """Return what the interceptor's `around_many` has entered, if the record is the row's, the first time."""
+        return self._left.pop(id(interceptor), None) if self._left and self._is_of(record) else None
+
+    def _is_of(self, record: ProducerRecord) -> bool:
+        """Whether this may be the row's record: an interceptor or `enqueue` of the user's may send others before it."""
+        if record.topic == self._topic:
+            return True
+        has_parts = self._value is not None or self._key is not None
+        return has_parts and record.value is self._value and record.key is self._key  # another topic was set
+
+    async def until_accepted(self, accepting: Awaitable[Delivery]) -> Delivery:
+        """Expect the record while an `enqueue` of the user's is awaited, and in its context alone."""
+        alone = ManyRecords(self._topic)
+        alone.enqueued = self
+        token = _MANY.set(alone)
+        try:
+            return await accepting
+        finally:
+            _MANY.reset(token)
+            self._left.clear()  # a task that was started meanwhile has the variable still
+
+
+_MANY: Final[ContextVar[ManyRecords | None]] = ContextVar("aioproducer_many", default=None)
+
+
+def entered_for(record: ProducerRecord, interceptor: ProducerInterceptor) -> object:
+    """Return what an interceptor's `around_many` has entered for the call that a record in its `on_send` belongs to.
+
+    Returns:
+        None for a record that was sent alone, also by an iterable that a `send_many` reads.
+    """
+    many = _MANY.get()
+    return None if many is None or many.enqueued is None else many.enqueued.take(record, interceptor)
 
 
 class InterceptorChain(InterceptorLoop):
@@ -180,18 +262,24 @@ class InterceptorChain(InterceptorLoop):
                 self._note_failure(index, "on_start", error)
 
     @contextmanager
-    def around_many(self, topic: str) -> Iterator[None]:
+    def around_many(self, topic: str) -> Iterator[ManyRecords]:
         """Enclose the records of one call in the contexts of every interceptor that has the method."""
+        many = ManyRecords(topic)
         stack = ExitStack()
         for index, interceptor in enumerate(self.interceptors):
             try:
-                if hasattr(interceptor, "around_many"):
-                    stack.enter_context(interceptor.around_many(topic))
+                if not hasattr(interceptor, "around_many"):
+                    continue
+                entered = stack.enter_context(interceptor.around_many(topic))
+                if entered is not None:
+                    many.entered[id(interceptor)] = entered
             except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
                 self._note_failure(index, "around_many", error)
+        token = _MANY.set(many)
         try:
-            yield
+            yield many
         finally:
+            _MANY.reset(token)
             try:
                 stack.close()
             except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`

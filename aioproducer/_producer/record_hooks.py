@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import CancelledError
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -30,7 +30,7 @@ from aioproducer.records import TopicPartition
 from aioproducer.serializers import PendingAwaitable, bind_serializer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aioproducer._logs import EventLog
     from aioproducer._native.append import RecordAppender
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from aioproducer._native.delivery import Delivery, OnDelivery
     from aioproducer._native.record_pipeline import RecordArguments
     from aioproducer._network.metadata_refresher import MetadataRefresher
+    from aioproducer._producer.bulk import EnqueueRow
     from aioproducer._sender.completion import Completion
     from aioproducer.cluster import Cluster
     from aioproducer.config import ProducerConfig
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from aioproducer.serializers import SerializerArgument
 
 
-class RecordHooks:
+class RecordHooks:  # noqa: PLR0904  # all that the user's code has to do with a record
     """The user's code around a record.
 
     Args:
@@ -99,9 +100,14 @@ class RecordHooks:
     def started(self, client_id: str) -> None:
         self._interceptors.on_start(client_id, lambda: self._metadata.cluster)
 
-    def around_many(self, topic: str) -> AbstractContextManager[None]:
-        """Return the context of the records of one `send_many` or `send_arrow`."""
-        return self._interceptors.around_many(topic) if len(self._interceptors) else nullcontext()
+    @contextmanager
+    def around_many(self, topic: str, enqueue: EnqueueRow) -> Iterator[EnqueueRow]:
+        """Enclose the records of one `send_many` or `send_arrow`; enters what is to be called to enqueue a row."""
+        if not len(self._interceptors):
+            yield enqueue
+            return
+        with self._interceptors.around_many(topic) as many:
+            yield partial(many.enqueue, enqueue) if many.entered else enqueue
 
     def dropped(self, topic: str, timestamp: int | None, on_delivery: OnDelivery | None) -> Delivery:
         """Return the delivery of a record that an interceptor dropped; it fails, and no flush raises that."""
@@ -131,7 +137,12 @@ class RecordHooks:
         """Return the record of a call that waits for its serializers, or for those of a record before it."""
         return UnfinishedRecord(pipeline, arguments, self.refused, self.unfinished_records)
 
-    def fail_unfinished(self, error: KafkaError, topic: str | None) -> int:
+    async def finished(self, timeout_s: float | None) -> bool:
+        """Wait until the records whose serializers are awaited now are appended, or fail; False if the time is over."""
+        ends = [record.end for record in self.unfinished_records]
+        return not ends or not (await asyncio.wait(ends, timeout=timeout_s))[1]
+
+    def fail_unfinished(self, error: KafkaError, topic: str | None = None) -> int:
         """Fail the records that wait for their serializers, of a topic or of all; return how many."""
         records = [record for record in self.unfinished_records if topic in {None, record.topic}]
         for record in records:

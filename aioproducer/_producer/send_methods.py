@@ -376,8 +376,8 @@ class SendMethods(EnqueueMethod):
         self, topic: str, rows: Iterable[Row] | AsyncIterator[Row], enqueue: EnqueueRow
     ) -> BulkDelivery:
         fail_unseen = partial(self._open_admission().fail_unseen, is_open=self._accepts_records)
-        with self._open_running().record_hooks.around_many(topic):
-            return await enqueue_all(rows, enqueue, fail_unseen=fail_unseen)
+        with self._open_running().record_hooks.around_many(topic, enqueue) as enqueue_row:
+            return await enqueue_all(rows, enqueue_row, fail_unseen=fail_unseen)
 
     def _enqueue_row(self, topic: str, *row: *Row) -> Coroutine[object, None, Delivery]:
         value, key, partition, timestamp, headers = row

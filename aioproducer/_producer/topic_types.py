@@ -1,6 +1,6 @@
 """Serializers derived from types, for `producer.topic("orders", key=str, value=Order)`.
 
-    bytes                             unchanged; bytearray and memoryview too
+    bytes, bytearray, memoryview      unchanged; each of them takes the others too, but not for a type checker
     str, uuid.UUID                    UTF-8 text
     dict, list, TypedDict             JSON
     dataclass                         JSON, an object of its fields

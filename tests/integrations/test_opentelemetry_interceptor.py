@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import aiokafka
 import pyarrow as pa
@@ -12,11 +12,9 @@ from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.metrics import Counter
 from opentelemetry.propagators.textmap import CarrierT, Setter, TextMapPropagator, default_setter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
 from opentelemetry.util.types import AttributeValue
 from starlette.applications import Starlette
@@ -43,68 +41,9 @@ from aioproducer.integrations.opentelemetry.interceptor import DURATIONS_S, NAME
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from tests.fakes.asgi_server import client_of
 from tests.fakes.producing import cluster_elsewhere
+from tests.integrations.opentelemetry_tracing import Tracing, recorded, traceparent
 
-
-class Tracing:
-    """A tracer and a meter, with what they have recorded."""
-
-    def __init__(self) -> None:
-        self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()
-        self.tracers = TracerProvider()
-        self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.meters = MeterProvider([self._metrics])
-
-    def interceptor(self, **options: bool) -> OpenTelemetryInterceptor:
-        return OpenTelemetryInterceptor(self.tracers, self.meters, **options)
-
-    @property
-    def spans(self) -> tuple[ReadableSpan, ...]:
-        return self._spans.get_finished_spans()
-
-    def tree(self) -> list[str]:
-        """Names of the spans, each indented below its parent."""
-        children: dict[int | None, list[ReadableSpan]] = {}
-        for span in self.spans:
-            children.setdefault(span.parent.span_id if span.parent else None, []).append(span)
-
-        def below(parent: int | None, depth: int) -> Iterator[str]:
-            for span in sorted(children.get(parent, []), key=lambda each: each.start_time or 0):
-                yield "  " * depth + span.name
-                yield from below(span.context.span_id if span.context else None, depth + 1)
-
-        return list(below(None, 0))
-
-    def meter_schemas(self) -> set[str]:
-        data = self._metrics.get_metrics_data()
-        assert data is not None
-        return {scope.schema_url for resource in data.resource_metrics for scope in resource.scope_metrics}
-
-    def points(self, name: str) -> list[tuple[dict[str, object], object]]:
-        data = self._metrics.get_metrics_data()
-        if data is None:  # nothing was measured
-            return []
-        return [
-            (dict(point.attributes or {}), point)
-            for resource in data.resource_metrics
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-            if metric.name == name
-            for point in metric.data.data_points
-        ]
-
-
-@pytest.fixture
-def tracing() -> Iterator[Tracing]:
-    made = Tracing()
-    yield made
-    made.tracers.shutdown()
-    made.meters.shutdown()
-
-
-def traceparent(span: ReadableSpan) -> bytes:
-    assert span.context is not None
-    context = span.context
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
+tracing = pytest.fixture(recorded, name="tracing")
 
 
 async def test_record_has_a_span_and_its_context(one_broker: FakeCluster, tracing: Tracing) -> None:

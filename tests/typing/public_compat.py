@@ -2,12 +2,42 @@
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import assert_type
 
 import aiokafka
 
 from aioproducer import RecordMetadata, TopicPartition
 from aioproducer.compat import AIOKafkaProducer, BatchBuilder
+
+
+@dataclass
+class Order:
+    id: int
+
+
+def order_bytes(order: Order) -> bytes:
+    return b"%d" % order.id
+
+
+class FieldsSerializer:
+    def __call__(self, fields: dict[str, int]) -> bytes:
+        return json.dumps(fields).encode()
+
+
+def choose_by_key(key: bytes, _every: list[int], available: list[int]) -> int:
+    """Choose for a program whose records all have keys."""
+    return available[key[0] % len(available)]
+
+
+def serializers() -> None:
+    """Functions that take their own types: aiokafka has no types, so a checker has let them pass."""
+    AIOKafkaProducer(key_serializer=str.encode, value_serializer=order_bytes)
+    AIOKafkaProducer(value_serializer=FieldsSerializer(), partitioner=choose_by_key)
+    AIOKafkaProducer(key_serializer=bytes, value_serializer=lambda order: b"%d" % order.id)
+    BatchBuilder(1024, key_serializer=str.encode, value_serializer=order_bytes)
+    AIOKafkaProducer(value_serializer=b"v")  # type: ignore[arg-type]
+    AIOKafkaProducer(key_serializer=lambda: b"k")  # type: ignore[arg-type, misc]
 
 
 def choose(key: bytes | None, every: list[int], available: list[int]) -> int:

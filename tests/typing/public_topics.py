@@ -78,6 +78,17 @@ def handles(producer: Producer) -> None:
     producer.topic("orders", value=5)  # type: ignore[call-overload]
 
 
+async def buffers(producer: Producer, blocking: BlockingProducer) -> None:
+    """A checker takes the one type that a topic names; at run time each of the three is taken."""
+    read = producer.topic("orders", key=memoryview, value=bytearray)
+    assert_type(await read.send(bytearray(b"v"), key=memoryview(b"k")), RecordMetadata)
+    assert_type(await read.send_many([bytearray(b"v")], keys=[memoryview(b"k")]), BulkDelivery)
+    blocking.topic("orders", value=memoryview).send(memoryview(b"v"))
+    await producer.topic("orders", value=bytes).send(bytes(bytearray(b"v")))
+    await producer.topic("orders", value=bytes).send(bytearray(b"v"))  # type: ignore[arg-type]
+    blocking.topic("orders", value=bytes).enqueue(memoryview(b"v"))  # type: ignore[arg-type]
+
+
 async def verbs(orders: Topic[str, Order], order: Order) -> None:
     assert_type(orders.name, str)
     assert_type(orders.send(order), Delivery)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioproducer.records import RecordMetadata
 
 
-AiokafkaSerializer: TypeAlias = Callable[[object], object]
+AiokafkaSerializer: TypeAlias = Callable[[Any], object]  # type: ignore[explicit-any]  # a function says which type it takes
 """A serializer of a key or a value; also called with None, as aiokafka does."""
 
 

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast
 
 from aiokafka.conn import collect_hosts
 from aiokafka.partitioner import DefaultPartitioner
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioproducer.cluster import Cluster
     from aioproducer.config.producer_options import ProducerOptions
 
-ChoosePartition: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
+ChoosePartition: TypeAlias = Callable[[Any, list[int], list[int]], int]  # type: ignore[explicit-any]  # `key: bytes` is allowed
 """aiokafka's partitioner: (serialized key, all partitions, those with a leader) to one of them."""
 
 ACKS_NOT_GIVEN: Final = cast("Literal['all']", inspect.signature(_Theirs).parameters["acks"].default)

@@ -12,7 +12,6 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -24,7 +23,7 @@ from opentelemetry.trace import Link, SpanKind, StatusCode
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._version import VERSION
 from aioproducer.errors import BrokerError, KafkaError
-from aioproducer.interceptors import ProducerInterceptor
+from aioproducer.interceptors import ProducerInterceptor, entered_for
 from aioproducer.records import WatchedRecord, with_headers
 
 if TYPE_CHECKING:
@@ -115,11 +114,10 @@ class _Bulk:
 
     __slots__ = (
         *("began", "contents", "context", "error_type", "failed", "injected", "is_given", "left", "links", "on_end"),
-        *("owner", "places", "records", "span", "topic"),
+        *("places", "records", "span", "topic"),
     )
 
     def __init__(self, owner: OpenTelemetryInterceptor, topic: str, context: Context) -> None:
-        self.owner = owner
         self.topic = topic
         self.context = context  # of the call
         self.on_end = partial(owner._end_in, self)  # noqa: SLF001  # its own records end there
@@ -154,7 +152,6 @@ class _Carrier(Setter[list[tuple[str, bytes]]]):
 
 
 _CARRIER: Final = _Carrier()
-_BULKS: Final[ContextVar[tuple[_Bulk, ...]]] = ContextVar("aioproducer_bulks", default=())  # the innermost first
 
 
 class OpenTelemetryInterceptor(ProducerInterceptor):
@@ -233,27 +230,25 @@ class OpenTelemetryInterceptor(ProducerInterceptor):
         if _is_suppressed(current):
             return record
         given = _context_in(record.headers) if record.headers else None
-        for bulk in _BULKS.get():
-            if bulk.owner is self and not bulk.is_given:
-                return WatchedRecord(self._take_in(bulk, record, given), bulk.on_end)
+        bulk = entered_for(record, self)
+        if isinstance(bulk, _Bulk):
+            return WatchedRecord(self._take_in(bulk, record, given), bulk.on_end)
         began = _Began()
         span = self._begin(record, given, current=current, began=began)
         watched = record if given is not None else _with(record, _injected(span, current))
         return WatchedRecord(watched, partial(self._end, span, began))
 
     @contextmanager
-    def around_many(self, topic: str) -> Iterator[None]:
+    def around_many(self, topic: str) -> Iterator[object]:
         """Enclose the records of one `send_many` or `send_arrow` in one span."""
         current = get_current()
         if _is_suppressed(current):
-            yield
+            yield None
             return
         bulk = _Bulk(self, topic, current)
-        token = _BULKS.set((bulk, *_BULKS.get()))
         try:
-            yield
+            yield bulk
         finally:
-            _BULKS.reset(token)
             bulk.is_given = True
             self._end_if_over(bulk)
 
