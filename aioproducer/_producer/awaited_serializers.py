@@ -59,8 +59,8 @@ class UnfinishedRecord:
         self._before = pipeline.serializing.get(self.topic)
         loop = asyncio.get_running_loop()
         self._called_at = loop.time()
-        self._end: asyncio.Future[None] = loop.create_future()
-        pipeline.serializing[self.topic] = self._end
+        self.end: asyncio.Future[None] = loop.create_future()  # done when it, and those before it, have left
+        pipeline.serializing[self.topic] = self.end
 
     async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
         """Wait for the serializers and the records before it, and append it.
@@ -74,22 +74,23 @@ class UnfinishedRecord:
             SerializationError: a serializer failed, or the time is over.
         """
         try:
-            await self._serialize(timeout_s, bound)
-            check()
+            await self._serialize(timeout_s, bound, check)
             return self._context.run(self._pipeline.append_bytes, *self._arguments)  # type: ignore[arg-type]
         finally:
             self._leave()
 
-    async def _serialize(self, timeout_s: float, bound: str) -> None:
+    async def _serialize(self, timeout_s: float, bound: str, check: Callable[[], object]) -> None:
         pending = [part for part in self._arguments if isinstance(part, PendingAwaitable)]
         try:
+            check()  # also at first: a transaction that is ending does not know of this record
             await self._wait(timeout_s)
             self._normalize_headers()
+            check()
         except TimeoutError as error:
             text = f"the record for topic {self.topic!r} was not serialized within {bound}"
             late = self._error or SerializationError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN)
             self._notify(late)
-            raise late from error
+            raise late from (error if self._error is None else None)  # `fail` has ended the wait
         except asyncio.CancelledError:
             text = (
                 f"the record for topic {self.topic!r} was withdrawn: its caller was cancelled while it was serialized"
@@ -163,13 +164,13 @@ class UnfinishedRecord:
 
     def _leave(self, _: object = None) -> None:
         """Let the next record of the topic go on, once those before this one have ended."""
-        if self._end.done():
+        if self.end.done():
             return
         before = self._before
         if isinstance(before, asyncio.Future) and not before.done():
-            before.add_done_callback(_Leaving(self._pipeline, self.topic, self._end))
+            before.add_done_callback(_Leaving(self._pipeline, self.topic, self.end))
             return
-        _Leaving(self._pipeline, self.topic, self._end)()
+        _Leaving(self._pipeline, self.topic, self.end)()
 
     def __del__(self) -> None:
         """Do not hold up others, if the coroutine of the call was never awaited."""

@@ -102,7 +102,8 @@ def count_undelivered(running: ProducerRuntime) -> int:
 def _undelivered(running: ProducerRuntime) -> int:
     counts, accepted = running.completion.counts, running.open_batches.records
     pending = max(accepted - counts.records_acknowledged - counts.batch_records_failed, 0)
-    count = pending + running.wait_queues.records + running.completion.unseen.records
+    waiting = running.wait_queues.records + len(running.record_hooks.unfinished_records)
+    count = pending + waiting + running.completion.unseen.records
     return count if running.transactions is None else max(count, running.transactions.records_at_risk)
 
 

@@ -114,8 +114,6 @@ class ProducerParts:
             on_refused=self.settlement.fail_unstamped,
             log=log,
         )
-        self.transactions = self._transactions(dependencies, backoff, on_fatal)
-        self._make_sender(dependencies)
         self.record_hooks = classes.record_hooks(
             config,
             dependencies.interceptors,
@@ -124,6 +122,8 @@ class ProducerParts:
             completion=self.completion,
             log=log,
         )
+        self.transactions = self._transactions(dependencies, backoff, on_fatal)
+        self._make_sender(dependencies)
         network_events.node_failed = self.metadata.node_failed
         network_events.node_tried_again = self.metadata.node_tried_again
         self.events.unknown_partition = self.metadata_waits.ask_for_partitions
@@ -241,6 +241,7 @@ class ProducerParts:
             completion=self.completion,
             settlement=self.settlement,
             flushes=self.flushes,
+            fail_unfinished=self.record_hooks.fail_unfinished,
         )
         classes = dependencies.classes
         return transaction_runner(

@@ -20,6 +20,9 @@ from aioproducer._sender.unseen_failures import FailedBatches, UnseenFailures
 from aioproducer.errors import DeliveryTimeoutError, KafkaError, Outcome, PurgedError, UndeliveredError
 
 if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import Iterator
+
     from aioproducer._accumulator.buffer_pool import BufferPool
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.partition import Batch
@@ -176,14 +179,21 @@ class Completion:
         self.unseen.trim()
 
     def _notify(self, result: BatchResult) -> None:
+        self._call_back(result, iter(result.take_callbacks()))
+
+    def _call_back(
+        self, result: BatchResult, callbacks: Iterator[tuple[int, int, OnDelivery, contextvars.Context]]
+    ) -> None:
         try:
-            for index, timestamp, callback, context in result.take_callbacks():
+            for index, timestamp, callback, context in callbacks:
                 if result.error is None:
                     context.run(call_on_delivery, callback, result.metadata_of(index, timestamp), None, self._log)
                 elif context.run(call_on_delivery, callback, None, result.error.fresh(), self._log):
                     result.note_retrieval_of(callback, index)
-        finally:
-            result.wake()  # also after a failed callback
+        except BaseException:  # such as KeyboardInterrupt, which stops the loop: it may be run again
+            self._loop.call_soon(self._call_back, result, callbacks)  # the others
+            raise
+        result.wake()
 
 
 def call_on_delivery(  # noqa: PLR0917  # the callback's own arguments

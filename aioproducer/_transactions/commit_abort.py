@@ -344,7 +344,7 @@ class TransactionRecords:
     The native append checks the same flag in every producer, so to refuse records between transactions costs nothing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all that records of a transaction wait in
         self,
         *,
         appender: RecordAppender,
@@ -353,7 +353,10 @@ class TransactionRecords:
         completion: Completion,
         settlement: Settlement,
         flushes: FlushWaiters,
+        fail_unfinished: Callable[[KafkaError], object],
     ) -> None:
+        """Take none until `open`; `fail_unfinished` fails the records that wait for their serializers."""
+        self._fail_unfinished = fail_unfinished
         self._appender = appender
         self._wait_queues = wait_queues
         self._accumulator = accumulator
@@ -385,6 +388,7 @@ class TransactionRecords:
 
     def give_up(self, error: KafkaError) -> None:
         """Fail all records without an end; batches on the wire stay there until they are answered or lost."""
+        self._fail_unfinished(error)
         self._wait_queues.fail_all(error)
         self._settlement.fail_everything(error, asyncio.get_running_loop().time())
 

@@ -116,7 +116,7 @@ class BlockingProducer(BlockingTransactions):
     def send_threadsafe(
         self, topic: str, value: object = None, **fields: Unpack[RecordFields[object]]
     ) -> concurrent.futures.Future[RecordMetadata]:
-        """Send without waiting; arguments as `enqueue`, errors by the future, which may be dropped.
+        """Send without waiting; arguments as `enqueue`, errors by the future alone; `flush` and `close` wait too.
 
         Raises:
             ProducerClosedError: closing or closed.

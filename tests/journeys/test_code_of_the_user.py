@@ -373,6 +373,25 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
     return exceptions
 
 
+async def test_defect_in_one_callback_leaves_the_others_of_its_batch(one_broker: FakeCluster) -> None:
+    told: list[int] = []
+
+    def on_delivery(number: int, *_: object) -> None:
+        if number == 0:
+            raise Defect
+        told.append(number)
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, details: told.append(-len(details)))
+    async with Producer(one_broker.bootstrap_servers) as producer:
+        await producer.partitions_for("orders")
+        for number in range(4):
+            producer.send("orders", b"v", partition=0, on_delivery=partial(on_delivery, number))
+        await producer.flush()
+
+    assert [number for number in told if number > 0] == [1, 2, 3]
+    assert len(told) == 4
+
+
 @pytest.mark.parametrize("error", [AttributeError("request_id"), Defect(), asyncio.CancelledError()], ids=repr)
 @pytest.mark.parametrize("fail", [failing_filter, failing_handler, failing_processor, failing_logger_factory])
 async def test_logging_that_raises_changes_nothing(

@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import gc
+import subprocess
+import sys
 import warnings
 from collections.abc import Awaitable, Iterator
 from functools import partial
@@ -15,6 +17,7 @@ from aioproducer import (
     ConfigurationError,
     JsonSerializer,
     KafkaError,
+    NoTransactionError,
     Outcome,
     Producer,
     ProducerClosedError,
@@ -23,6 +26,7 @@ from aioproducer import (
     SerializationError,
     StringSerializer,
     TopicPartition,
+    TransactionAbortedError,
 )
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.logs import LogCapture
@@ -312,11 +316,75 @@ async def test_producer_that_closes_refuses_what_is_being_serialized(one_broker:
     producer = await Producer(one_broker.bootstrap_servers, value_serializer=coded).start()
     waiting = asyncio.ensure_future(producer.enqueue("orders", b"u"))
     await asyncio.sleep(0)
-    await producer.close()
+    await producer.close(0.05)
 
     with pytest.raises(ProducerClosedError) as caught:
         await asyncio.wait_for(waiting, 5)
     assert caught.value.outcome is Outcome.NOT_WRITTEN
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+async def test_flush_and_close_wait_for_what_is_being_serialized(one_broker: FakeCluster, end: str) -> None:
+    coded = Coded()
+    producer = await Producer(one_broker.bootstrap_servers, value_serializer=coded).start()
+    waiting = asyncio.ensure_future(producer.enqueue("orders", b"u"))
+    await asyncio.sleep(0)
+    ending = asyncio.ensure_future(getattr(producer, end)())
+    await asyncio.sleep(0)
+    coded.may_end.set()
+    await ending
+
+    assert values(one_broker, "orders") == [b"!u"]
+    assert waiting.done()
+    await producer.close()
+
+
+async def test_flush_that_ends_before_a_serializer_says_so(one_broker: FakeCluster) -> None:
+    coded = Coded()
+    async with Producer(one_broker.bootstrap_servers, value_serializer=coded) as producer:
+        waiting = asyncio.ensure_future(producer.enqueue("orders", b"u"))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError, match=r"1 batch or waiting record not yet .* after 0.01 s.*serializer"):
+            await producer.flush(0.01)
+        coded.may_end.set()
+        await waiting
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "prepare_transaction"])
+async def test_transaction_ends_with_what_is_being_serialized(one_broker: FakeCluster, end: str) -> None:
+    coded = Coded()
+    async with Producer(one_broker.bootstrap_servers, value_serializer=coded, transactional_id="t") as producer:
+        await producer.begin_transaction()
+        waiting = asyncio.ensure_future(producer.enqueue("orders", b"u"))
+        await asyncio.sleep(0)
+        ending = asyncio.ensure_future(getattr(producer, end)())
+        await asyncio.sleep(0)
+        coded.may_end.set()
+        await ending
+        assert (await waiting).done()
+        await producer.abort_transaction() if end == "prepare_transaction" else await producer.begin_transaction()
+
+    assert [record.value for record in one_broker.consumed("orders")] == [b"!u"] * (end == "commit_transaction")
+
+
+@pytest.mark.parametrize("turns", [0, 1])  # before the call begins to wait, and while it waits
+async def test_record_of_an_aborted_transaction_is_not_of_the_next(one_broker: FakeCluster, turns: int) -> None:
+    coded = Coded()
+    async with Producer(one_broker.bootstrap_servers, value_serializer=coded, transactional_id="t") as producer:
+        await producer.begin_transaction()
+        waiting = asyncio.ensure_future(producer.enqueue("orders", b"u"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        coded.may_end.set()
+        with pytest.raises((TransactionAbortedError, NoTransactionError)):
+            await waiting
+        await producer.enqueue("orders", b"v")
+        await producer.commit_transaction()
+
+    assert [record.value for record in one_broker.consumed("orders")] == [b"!v"]
 
 
 async def test_producer_that_fails_ends_what_is_being_serialized(one_broker: FakeCluster) -> None:
@@ -345,6 +413,48 @@ def test_blocking_producer_awaits(threaded_cluster: str) -> None:
         assert producer.send_many("orders", [b"v"] * 3).delivered == 3
         producer.flush()
         assert producer.statistics().records_acknowledged == 6
+
+
+async def serialize_slowly(value: bytes) -> bytes:
+    await asyncio.sleep(0.05)
+    return b"!" + value
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+def test_blocking_producer_waits_for_what_is_being_serialized(threaded_cluster: str, end: str) -> None:
+    producer = BlockingProducer(threaded_cluster, value_serializer=serialize_slowly)
+    producer.start()
+    sent = [producer.send_threadsafe("orders", b"v") for _ in range(3)]
+    getattr(producer, end)()
+    assert [future.exception(0.5) for future in sent] == [None] * 3
+    producer.close()
+
+
+def test_blocking_transaction_commits_what_is_being_serialized(threaded_cluster: str) -> None:
+    with BlockingProducer(threaded_cluster, value_serializer=serialize_slowly, transactional_id="t") as producer:
+        with producer.transaction():
+            sent = producer.send_threadsafe("orders", b"v")
+        assert sent.exception(0.5) is None
+        assert producer.statistics().records_acknowledged == 1
+
+
+def test_program_that_ends_delivers_what_is_being_serialized(threaded_cluster: str) -> None:
+    program = f"""
+import asyncio
+from aioproducer import BlockingProducer
+
+async def serialize(value):
+    await asyncio.sleep(0.1 if value == b"soon" else 60)
+    return value
+
+producer = BlockingProducer({threaded_cluster!r}, value_serializer=serialize, exit_flush_timeout_ms=2000)
+producer.start()
+producer.send_threadsafe("orders", b"soon")
+producer.enqueue("orders", b"late")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0
+    assert "1 record" in ended.stderr
 
 
 @pytest.fixture
