@@ -9,6 +9,7 @@ import json
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, Unpack, cast, overload
 
+from aioproducer._shown_values import first_places, shortened, shown
 from aioproducer.integrations._extras import check_installed
 from aioproducer.integrations.schema_registry._avro_fit import check_of
 from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions
@@ -16,6 +17,7 @@ from aioproducer.integrations.schema_registry._serializer import (
     RegistrySerializer,
     check_bool,
     check_to_dict,
+    refuse_coroutine,
     schema_of,
 )
 from aioproducer.security._cleared_frames import clears_frames
@@ -42,9 +44,9 @@ class AvroSerializer(RegistrySerializer[ValueT]):
         schema: its JSON, or a `Schema` with references; None is only for `use_latest_version`.
         registry: a URL, a configuration or an `AsyncSchemaRegistryClient` of confluent-kafka's, or a `SchemaRegistry`.
         to_dict: makes what fastavro takes of a value, such as `dataclasses.asdict`.
-        validate: refuse also what fastavro would write although it does not fit, such as an `int` of more than 32
-            bits, infinity for a number that a `float` cannot hold, text that is no UUID, or a dict with a key that is
-            not a field; takes longer than the encoding.
+        validate: refuse also what fastavro would write although it does not fit, such as 2.9 for a `long`, of which it
+            writes 2, an `int` of more than 32 bits, infinity for a number that a `float` cannot hold, text that is no
+            UUID, or a dict with a key that is not a field; takes longer than the encoding.
         **options: `SchemaOptions`.
 
     Raises:
@@ -104,14 +106,19 @@ class AvroSerializer(RegistrySerializer[ValueT]):
             out = BytesIO()
             plain = value if to_dict is None else to_dict(value)
             if validates and (faults := check(plain)):
+                refuse_coroutine("to_dict", plain)
                 raise parsed.misfit(faults)
             if not is_bytes:
                 out.write(prefix)
             try:
                 schemaless_writer(out, record, {_FIELD: plain} if is_wrapped else plain)
             except Exception as error:
+                refuse_coroutine("to_dict", plain)
+                cause = None if _is_long(error) else error  # it may be the whole value
                 if faults := check(plain):
-                    raise parsed.misfit(faults) from error
+                    raise parsed.misfit(faults) from cause
+                if cause is None:
+                    raise ValueError(shortened(f"{type(error).__name__}: {error}")) from None
                 raise
             return prefix + _without_length(out.getvalue()) if is_bytes else out.getvalue()
 
@@ -159,7 +166,7 @@ class ParsedSchema(NamedTuple):
     def misfit(self, faults: Sequence[Fault]) -> ValueError:
         """Return the error of a value that does not fit."""
         name = self.name or _FIELD
-        return ValueError("; ".join(f"{name}{path} {text}" for path, text in faults))
+        return ValueError(first_places(f"{shortened(f'{name}{path}', 150)} {text}" for path, text in faults))
 
 
 def parse(schema: Schema) -> ParsedSchema:
@@ -174,6 +181,7 @@ def parse(schema: Schema) -> ParsedSchema:
     try:
         _parse_references(schema, types)
         document = json.loads(schema.text)
+        _check_kind_of(document)
         is_wrapped = not (isinstance(document, dict) and document["type"] in {"record", "error"})
         if is_wrapped:
             document = {"type": "record", "name": _AROUND, "fields": [{"name": _FIELD, "type": document}]}
@@ -188,7 +196,33 @@ def parse(schema: Schema) -> ParsedSchema:
 def _parse_references(schema: Schema, types: dict[str, dict[str, object]]) -> None:
     for reference in schema.references:
         _parse_references(reference.schema, types)
-        _parsed(json.loads(reference.schema.text), types)
+        document = json.loads(reference.schema.text)
+        _check_kind_of(document)
+        _parsed(document, types)
+
+
+def _check_kind_of(schema: object) -> None:
+    """Raise a ValueError for a schema with another one in the place of its type's name, which Java refuses too."""
+    if isinstance(schema, list):
+        for branch in schema:
+            _check_kind_of(branch)
+    if not isinstance(schema, dict):
+        return
+    if "type" not in schema:
+        raise ValueError(f'schema: not a valid Avro schema: "type" is missing: {shown(schema)}')
+    if not isinstance(schema["type"], str):
+        text = '"type" must be the name of a type; write the inner schema alone, without another one around it'
+        raise ValueError(f"schema: not a valid Avro schema: {text}: {shown(schema)}")  # noqa: TRY004  # of a document
+    for name in ("items", "values"):
+        _check_kind_of(schema.get(name))
+    fields = schema.get("fields")
+    for field in fields if isinstance(fields, list) else ():
+        _check_kind_of(field.get("type") if isinstance(field, dict) else None)
+
+
+def _is_long(error: Exception) -> bool:
+    text = str(error)
+    return shortened(text) != text
 
 
 def _parsed(document: AvroType, types: dict[str, dict[str, object]]) -> AvroType:

@@ -9,17 +9,20 @@ import array
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
+from itertools import islice
 from numbers import Integral, Real
 from struct import pack
 from typing import Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
-from aioproducer._shown_values import shown
+from aioproducer._shown_values import MOST_PLACES, shortened, shown
 
 AvroType: TypeAlias = str | list[object] | dict[str, object]
 
 _INT: Final = range(-(2**31), 2**31)
 _LONG: Final = range(-(2**63), 2**63)
+_ENOUGH: Final = MOST_PLACES + 1
+"""Faults after which no others are looked for: those that are shown, and one more, which says that there are more."""
 
 
 class Fault(NamedTuple):
@@ -32,7 +35,7 @@ class Fault(NamedTuple):
 
 
 Check: TypeAlias = Callable[[object], Sequence[Fault]]
-"""Returns the faults of a value."""
+"""Returns the first faults of a value."""
 
 
 def check_of(schema: AvroType, types: Mapping[str, dict[str, object]]) -> Check:
@@ -102,24 +105,35 @@ def _record(fields: Mapping[str, tuple[Check, bool]], value: object) -> Sequence
         elif not may_be_missing:
             faults.append(Fault(f".{name}", "is missing"))
     if len(value) > len(fields) or not fields.keys() >= value.keys():
-        unknown = [name for name in value if name not in fields and name != "-type"]  # fastavro's name of the record
-        faults += [Fault(f".{name}", "is not a field of the schema") for name in unknown]
-    return faults
+        unknown = (name for name in value if name not in fields and name != "-type")  # fastavro's name of the record
+        faults += [Fault(f".{_short(name)}", "is not a field of the schema") for name in islice(unknown, _ENOUGH)]
+    return faults[:_ENOUGH]
 
 
 def _array(check: Check, value: object) -> Sequence[Fault]:
     if isinstance(value, str) or not isinstance(value, Sequence | array.array):
         return [_fault(value, "array")]
-    return [Fault(f"[{index}]{path}", text) for index, item in enumerate(value) for path, text in check(item)]
+    faults: list[Fault] = []
+    for index, item in enumerate(value):
+        if found := check(item):
+            faults += [Fault(f"[{index}]{path}", text) for path, text in found]
+            if len(faults) >= _ENOUGH:
+                break
+    return faults[:_ENOUGH]
 
 
 def _map(check: Check, value: object) -> Sequence[Fault]:
     if not isinstance(value, Mapping):
         return [_fault(value, "map")]
-    faults = [Fault("", f"has a key that {text}") for key in value for _, text in _KEY(key)]
+    faults: list[Fault] = []
     for key, item in value.items():
-        faults += [Fault(f"[{shown(key)}]{path}", text) for path, text in check(item)]
-    return faults
+        found, of_key = check(item), _KEY(key)
+        if found or of_key:
+            faults += [Fault("", f"has a key that {text}") for _, text in of_key]
+            faults += [Fault(f"[{shown(key)}]{path}", text) for path, text in found]
+            if len(faults) >= _ENOUGH:
+                break
+    return faults[:_ENOUGH]
 
 
 def _union(branches: Sequence[tuple[str, bool, Check]], value: object) -> Sequence[Fault]:
@@ -129,15 +143,17 @@ def _union(branches: Sequence[tuple[str, bool, Check]], value: object) -> Sequen
         if named:
             return named[0](value[1])
     least: Sequence[Fault] = ()
-    for _, is_record, check in branches:
+    others: list[Sequence[Fault]] = []
+    for name, is_record, check in branches:
         faults = check(value)
         if not faults:
             return ()
         if is_record and isinstance(value, Mapping) and (not least or len(faults) < len(least)):
             least = faults
-    others = [check for name, _, check in branches if name != "null"]
+        if name != "null":
+            others.append(faults)
     if not least and len(others) == 1:
-        return others[0](value)
+        return others[0]
     return least or [_fault(value, " or ".join(name for name, _, _ in branches))]
 
 
@@ -151,7 +167,7 @@ def _leaf(kind: str, schema: dict[str, object]) -> Check:
     if kind == "fixed":
         fits, expected = partial(_is_fixed, schema), f"{expected} of {schema['size']} bytes"
     elif kind == "enum":
-        fits, expected = partial(_is_symbol, schema), f"one of {schema['symbols']}"
+        fits, expected = partial(_is_symbol, schema), f"one of {shown(schema['symbols'])}"
     else:
         fits = _is_uuid if logical == "uuid" else _FITS[kind]
     if logical == "decimal":
@@ -178,7 +194,7 @@ def _plain(leaf: _Leaf, value: object) -> Sequence[Fault]:
         if leaf.fits(value if leaf.prepare is None else leaf.prepare(value, leaf.schema)):
             return ()
     except Exception as error:  # noqa: BLE001  # also of a user's function for a logical type
-        return [Fault("", f"{_fault(value, leaf.expected).text}: {error}")]
+        return [Fault("", f"{_fault(value, leaf.expected).text}: {shortened(str(error))}")]
     return [_fault(value, leaf.expected)]
 
 
@@ -191,8 +207,8 @@ def _decimal(leaf: _Leaf, value: object) -> Sequence[Fault]:
         shift = cast("int", exponent) + scale
         if shift >= 0 and (not any(digits) or len("".join(map(str, digits)).lstrip("0")) + shift <= precision):
             return ()
-    text = f"is {value}, expected a decimal of at most {precision} digits, {scale} of them behind the point"
-    return [Fault("", text)]
+    expected = f"a decimal of at most {precision} digits, {scale} of them behind the point"
+    return [Fault("", f"is {shortened(str(value), 100)}, expected {expected}")]
 
 
 def _is_int(value: object) -> bool:

@@ -6,15 +6,20 @@ Source: io.confluent.kafka.serializers.json.KafkaJsonSchemaSerializer.
 from __future__ import annotations
 
 import json
+import re
+from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack, overload
 from urllib.parse import urljoin, urlsplit
 
+from aioproducer._shown_values import MOST_PLACES, first_places, shortened, shown
 from aioproducer.integrations._extras import check_installed
 from aioproducer.integrations.schema_registry._registry import Schema, SchemaOptions
 from aioproducer.integrations.schema_registry._serializer import (
     RegistrySerializer,
     check_bool,
     check_to_dict,
+    refuse_coroutine,
     schema_of,
 )
 from aioproducer.security._cleared_frames import clears_frames
@@ -49,9 +54,11 @@ class _Misfit(Protocol):
 
 
 class _Validator(Protocol):
-    def is_valid(self, instance: object) -> bool: ...
-
     def iter_errors(self, instance: object) -> Iterator[_Misfit]: ...
+
+    def descend(self, instance: object, schema: JsonDocument) -> Iterator[_Misfit]: ...
+
+    def is_type(self, instance: object, type: str) -> bool: ...  # noqa: A002  # jsonschema's name
 
 
 class JsonSchemaSerializer(RegistrySerializer[ValueT]):
@@ -61,7 +68,8 @@ class JsonSchemaSerializer(RegistrySerializer[ValueT]):
         schema: its JSON, or a `Schema` with references; None is only for `use_latest_version`.
         registry: as that of `AvroSerializer`.
         to_dict: makes what JSON has a type for of a value, such as `dataclasses.asdict`.
-        validate: refuse a value that does not fit; takes most of the time of a record.
+        validate: refuse a value that does not fit, and a schema with a regular expression that Python's `re` cannot
+            read; takes most of the time of a record.
         **options: `SchemaOptions`. The type's name is the schema's `title`.
 
     Raises:
@@ -110,27 +118,88 @@ class JsonSchemaSerializer(RegistrySerializer[ValueT]):
         self._json = JsonSerializer()
         name = None
         if own is not None:
-            validator_of(own)
+            validator_of(own, validates=validate)
             name = _title_of(own)
         super().__init__("JSON", own, registry, record_name=name, **options)
 
     def _encoder(self, schema: Schema, prefix: bytes) -> Encode[ValueT]:
-        from referencing.exceptions import Unresolvable  # noqa: PLC0415  # optional
-
         validator = validator_of(schema) if self._validates else None
         to_dict, to_json = self._to_dict, self._json.serialize
 
         def encode(value: ValueT) -> bytes:
             plain = value if to_dict is None else to_dict(value)
             try:
-                if validator is not None and not validator.is_valid(plain):
-                    places = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(plain)]
-                    raise ValueError("; ".join(places))
-            except Unresolvable as error:
-                raise ValueError(f"schema: {error.ref!r} is not known; is a reference missing?") from error
-            return prefix + to_json("", plain)
+                if validator is not None:
+                    _refuse_misfit(validator, plain)
+                return prefix + to_json("", plain)
+            except Exception:
+                refuse_coroutine("to_dict", plain)
+                raise
 
         return encode
+
+
+def _refuse_misfit(validator: _Validator, value: object) -> None:
+    """Raise a ValueError that names the first places in a value that do not fit."""
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415  # optional
+
+    try:
+        misfits = [*islice(validator.iter_errors(value), MOST_PLACES + 1)]
+    except Unresolvable as error:
+        raise ValueError(f"schema: {error.ref!r} is not known; is a reference missing?") from error
+    except re.error as error:  # in a place that the draft's own schema does not check
+        raise ValueError(_unreadable(error.pattern, error)) from error
+    if misfits:
+        raise ValueError(first_places(f"{shortened(each.json_path, 150)}: {each.message}" for each in misfits))
+
+
+@cache
+def _validator_class(draft: str) -> Callable[..., _Validator]:  # type: ignore[explicit-any]  # jsonschema has no types
+    """Return jsonschema's class for a draft, with keywords that neither look for every error nor show a whole value.
+
+    A value may have a million items, each of them wrong, of which `anyOf` and `oneOf` would note every one.
+    """
+    from jsonschema.validators import extend, validator_for  # noqa: PLC0415  # optional
+
+    keywords = {"type": _type_errors, "anyOf": _any_of_errors, "oneOf": _one_of_errors}
+    made: Callable[..., _Validator] = extend(validator_for({"$schema": draft}), keywords)  # type: ignore[explicit-any]
+    return made
+
+
+def _type_errors(validator: _Validator, types: str | list[str], value: object, _schema: object) -> Iterator[Exception]:
+    names = [types] if isinstance(types, str) else types
+    for name in names:
+        if validator.is_type(value, name):
+            return
+    yield _keyword_error(f"{shown(value)} is not of type {', '.join(map(repr, names))}")
+
+
+def _any_of_errors(
+    validator: _Validator, schemas: list[JsonDocument], value: object, _schema: object
+) -> Iterator[Exception]:
+    if not any(_fits(validator, value, schema) for schema in schemas):
+        yield _keyword_error(f"{shown(value)} is not valid under any of the given schemas")
+
+
+def _one_of_errors(
+    validator: _Validator, schemas: list[JsonDocument], value: object, _schema: object
+) -> Iterator[Exception]:
+    fitting = [schema for schema in schemas if _fits(validator, value, schema)]
+    if not fitting:
+        yield _keyword_error(f"{shown(value)} is not valid under any of the given schemas")
+    elif len(fitting) > 1:
+        yield _keyword_error(f"{shown(value)} is valid under each of {', '.join(map(shown, fitting))}")
+
+
+def _keyword_error(text: str) -> Exception:
+    from jsonschema import ValidationError  # noqa: PLC0415  # optional
+
+    error: Exception = ValidationError(text)
+    return error
+
+
+def _fits(validator: _Validator, value: object, schema: JsonDocument) -> bool:
+    return next(validator.descend(value, schema), None) is None
 
 
 def _loads(schema: Schema) -> JsonDocument:
@@ -149,13 +218,16 @@ def _title_of(schema: Schema) -> str | None:
     return title if isinstance(title, str) else None
 
 
-def validator_of(schema: Schema) -> _Validator:
+def validator_of(schema: Schema, *, validates: bool = True) -> _Validator:
     """Return the validator of a schema and its references.
+
+    Args:
+        schema: the schema.
+        validates: whether the validator is used, so that Python has to read the schema's regular expressions.
 
     Raises:
         ValueError: not a valid schema.
     """
-    from jsonschema.validators import validator_for  # noqa: PLC0415  # optional
     from referencing import Registry, Resource  # noqa: PLC0415
     from referencing.jsonschema import specification_with  # noqa: PLC0415
 
@@ -163,23 +235,34 @@ def validator_of(schema: Schema) -> _Validator:
     draft = _draft_of(document, _DRAFT_7)
     resources: list[tuple[str, Resource[JsonDocument]]] = []
     for each in _references(schema, _Document(document, draft)):
-        _check(each.contents, each.draft)
+        _check(each.contents, each.draft, validates=validates)
         resource = specification_with(each.draft).create_resource(each.contents)
         resources += [(uri, resource) for uri in each.uris]
-    _check(document, draft)
+    _check(document, draft, validates=validates)
     registry: Registry[JsonDocument] = Registry().with_resources(reversed(resources))  # of two same names the outer one
-    validator: _Validator = validator_for({"$schema": draft})(_with_definitions(document), registry=registry)
-    return validator
+    return _validator_class(draft)(_with_definitions(document), registry=registry)
 
 
-def _check(document: JsonDocument, draft: str) -> None:
+def _check(document: JsonDocument, draft: str, *, validates: bool) -> None:
     from jsonschema import SchemaError  # noqa: PLC0415  # optional
     from jsonschema.validators import validator_for  # noqa: PLC0415
 
+    options = {} if validates else {"format_checker": None}  # of formats, it checks regular expressions
     try:
-        validator_for({"$schema": draft}).check_schema(document)
+        validator_for({"$schema": draft}).check_schema(document, **options)
     except SchemaError as error:
-        raise ValueError(f"schema: not a valid JSON Schema: {error.message} (at {error.json_path})") from error
+        place = shortened(error.json_path)
+        if (error.validator, error.validator_value) == ("format", "regex"):
+            raise ValueError(_unreadable(error.instance, error.cause, place)) from error
+        raise ValueError(f"schema: not a valid JSON Schema: {shortened(error.message)} (at {place})") from error
+
+
+def _unreadable(pattern: object, error: object, place: str = "") -> str:
+    at = f" (at {place})" if place else ""
+    return (
+        f"schema: Python's re cannot read the regular expression {shown(pattern)}{at}: {error}; "
+        "write it otherwise, or give validate=False"
+    )
 
 
 def _draft_of(document: JsonDocument, default: str) -> str:

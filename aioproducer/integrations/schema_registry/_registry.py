@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, cast, get_args
 from urllib.parse import unquote, urlsplit
 
 from aioproducer._protocol.sent_secrets import SentSecrets
+from aioproducer._shown_values import shown
 from aioproducer._threads.calls import without_frames
 from aioproducer.integrations._extras import check_installed
 from aioproducer.security._cleared_frames import clears_frames
@@ -27,13 +29,18 @@ _SHOWN_CHARACTERS: Final = 300
 """Limit of an error's text: a proxy may answer with a whole page."""
 
 SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
+_KINDS: Final = get_args(SchemaKind)
 
 SubjectStrategy: TypeAlias = Literal["topic", "record", "topic_record"] | Callable[[str, str, bool], str]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """A schema that another one uses."""
+    """A schema that another one uses.
+
+    Raises:
+        TypeError: an argument.
+    """
 
     name: str
     """As the other schema names it: the full name of an Avro type, the `$ref` of a JSON Schema, or the file of an
@@ -45,17 +52,45 @@ class SchemaReference:
     version: int | None = None
     """Version of the subject; None registers the schema, or looks its version up."""
 
+    def __post_init__(self) -> None:
+        _check_type("name", self.name, str, allowed="text")
+        _check_type("subject", self.subject, str, allowed="text")
+        _check_type("schema", self.schema, Schema, allowed="a Schema")
+        _check_type("version", self.version, int | None, allowed="an int or None")
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema, as a registry keeps it."""
+    """A schema, as a registry keeps it.
+
+    Raises:
+        TypeError, ValueError: an argument, such as a reference of another kind.
+    """
 
     text: str
     """JSON of an Avro or JSON Schema; of Protobuf, the `FileDescriptorProto` in base64."""
     kind: SchemaKind
     """`AVRO`, `JSON` or `PROTOBUF`."""
     references: tuple[SchemaReference, ...] = ()
-    """Schemas that it uses."""
+    """Schemas that it uses, of the same kind."""
+
+    def __post_init__(self) -> None:
+        _check_type("text", self.text, str, allowed="text")
+        if self.kind not in _KINDS:
+            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, not {shown(self.kind)}")
+        _check_type("references", self.references, tuple | list, allowed="a tuple of SchemaReference")
+        for each in self.references:
+            if not isinstance(each, SchemaReference):
+                raise TypeError(f"references must be of SchemaReference, not {type(each).__name__}: {shown(each)}")
+            if each.schema.kind != self.kind:
+                text = f"references of a schema of kind {self.kind} must be {self.kind} too"
+                raise ValueError(f"{text}: {shown(each.name)} is {each.schema.kind}")
+        object.__setattr__(self, "references", tuple(self.references))
+
+
+def _check_type(name: str, value: object, kind: type | UnionType, *, allowed: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {allowed}, not {type(value).__name__}")
 
 
 class SchemaId(NamedTuple):
@@ -117,7 +152,8 @@ class SchemaOptions(TypedDict, total=False):
 
     subject: SubjectStrategy
     """`topic` (the default) is `<topic>-key` or `<topic>-value`, `record` the name of the record's type,
-    `topic_record` both with a `-` between; or a function of topic, name of the type and is_key."""
+    `topic_record` both with a `-` between; or a function of topic, name of the type and is_key, which is not async and
+    returns text."""
     auto_register: bool
     """Register the schema if the subject does not have it; else it must be there. Default: True."""
     use_latest_version: bool
@@ -128,17 +164,19 @@ class SchemaOptions(TypedDict, total=False):
     """Put the id into the header `__value_schema_id` or `__key_schema_id`, instead of before the payload. Default:
     False."""
     is_key: bool
-    """Whether keys are encoded. The producer says so; for a use without one. Default: False."""
+    """Whether keys are encoded; a use for the other part is refused. Left out, the producer says so; without one, it is
+    False."""
 
 
 class ConfluentRegistry:
     """A schema registry, asked by confluent-kafka's `AsyncSchemaRegistryClient`.
 
-    May be shared by serializers. Reads its certificates when it is made; connects with the first request, on its loop.
+    May be shared by serializers, also of several event loops: each loop has connections of its own, which end with it.
+    Reads its certificates when it is made; connects with the first request.
 
     Args:
         registry: URLs, a configuration of `AsyncSchemaRegistryClient` such as `{"url": ...,
-            "basic.auth.user.info": "user:password"}`, or such a client, which stays yours to close.
+            "basic.auth.user.info": "user:password"}`, or such a client, which stays yours to close; it is for one loop.
 
     Raises:
         ModuleNotFoundError: the extra `registry` is not installed.
@@ -147,14 +185,13 @@ class ConfluentRegistry:
 
     @clears_frames
     def __init__(self, registry: str | Mapping[str, object] | AsyncSchemaRegistryClient) -> None:
-        self._conf: Mapping[str, object] | None = None
-        self._client: AsyncSchemaRegistryClient | None
+        self._given: AsyncSchemaRegistryClient | None = None
+        self._made: _ClientOfEachLoop | None = None
         check_installed(_NEED, "registry", module="confluent_kafka.schema_registry")
         if isinstance(registry, str | Mapping):
-            self._conf = {"url": registry} if isinstance(registry, str) else dict(registry)
-            self._client = _made(self._conf)  # connects to nothing yet
+            self._made = _ClientOfEachLoop({"url": registry} if isinstance(registry, str) else dict(registry))
         elif hasattr(registry, "register_schema_full_response"):
-            self._client = registry
+            self._given = registry
         else:
             raise TypeError(f"registry must be a URL, a mapping or a client, not {type(registry).__name__}")
 
@@ -189,26 +226,15 @@ class ConfluentRegistry:
         return await self._ours(client, await _answer(client, f"schema {schema_id}", client.get_schema(schema_id)))
 
     async def close(self) -> None:
-        """Close the connections, unless the client was given."""
-        if self._conf is not None and self._client is not None:
-            client, self._client = self._client, None
-            await _close(client)
+        """Close the connections of this event loop, unless the client was given."""
+        if self._made is not None:
+            await self._made.close()
 
     async def _open(self) -> AsyncSchemaRegistryClient:
-        if self._client is None:  # closed, and used again
-            try:
-                made = await asyncio.to_thread(_made, self._conf or {})  # reads certificates
-            except ValueError as error:
-                raise SchemaRegistryError(str(error)) from error
-            await self._keep_first(made)
-        assert self._client is not None
-        return self._client
-
-    async def _keep_first(self, made: AsyncSchemaRegistryClient) -> None:
-        if self._client is None:
-            self._client = made
-        else:  # another call was faster
-            await _close(made)
+        if self._given is not None:
+            return self._given
+        assert self._made is not None
+        return await self._made.get()
 
     async def _theirs(self, schema: Schema, *, register: bool, normalize: bool) -> TheirSchema:
         from confluent_kafka.schema_registry import Schema as TheirSchema  # noqa: PLC0415  # heavy, optional
@@ -242,10 +268,86 @@ class ConfluentRegistry:
             found = await _answer(client, what, client.get_version(subject, version))
             references.append(SchemaReference(name, subject, await self._ours(client, found.schema), version))
         kind = cast("SchemaKind", theirs.schema_type or "AVRO")  # a registry leaves out the oldest one
-        return Schema(theirs.schema_str or "", kind, tuple(references))
+        try:
+            return Schema(theirs.schema_str or "", kind, tuple(references))
+        except (TypeError, ValueError) as error:
+            raise SchemaRegistryError(f"the schema of the registry: {error}") from error
 
     def __repr__(self) -> str:
         return "<ConfluentRegistry>"  # a URL or a configuration may hold a password
+
+
+class _ClientOfEachLoop:
+    """Clients of one configuration: the connections and locks of one belong to the event loop that uses it first.
+
+    Loops may be of several threads. What a thread does with the dicts and lists here is one step each.
+
+    Raises:
+        TypeError, ValueError: the configuration is not valid.
+    """
+
+    def __init__(self, conf: Mapping[str, object]) -> None:
+        self._conf = conf
+        self._unused = [_made(conf)]  # which checks the configuration, and connects to nothing yet
+        self._of_loop: dict[asyncio.AbstractEventLoop, _OpenClient] = {}
+
+    async def get(self) -> AsyncSchemaRegistryClient:
+        """Return the client of the running loop.
+
+        Raises:
+            SchemaRegistryError: the certificates can no longer be read.
+        """
+        loop = asyncio.get_running_loop()
+        if loop not in self._of_loop:
+            client = await self._next()
+            if loop in self._of_loop:  # another call was faster
+                self._unused.append(client)
+            else:
+                self._of_loop[loop] = await _opened(client)
+        return self._of_loop[loop].client
+
+    async def close(self) -> None:
+        """Close the client of the running loop; another one is made if the loop needs one again."""
+        found = self._of_loop.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.until_closed.aclose()
+
+    async def _next(self) -> AsyncSchemaRegistryClient:
+        for loop in [*self._of_loop]:
+            if loop.is_closed():
+                self._of_loop.pop(loop, None)
+        try:
+            return self._unused.pop()
+        except IndexError:
+            pass
+        try:
+            return await asyncio.to_thread(_made, self._conf)  # reads certificates
+        except (TypeError, ValueError) as error:
+            raise SchemaRegistryError(str(error)) from error
+
+
+class _OpenClient(NamedTuple):
+    """A client and the end of its connections."""
+
+    client: AsyncSchemaRegistryClient
+    until_closed: AsyncGenerator[None]
+
+
+async def _opened(client: AsyncSchemaRegistryClient) -> _OpenClient:
+    """Return a client that is closed at the latest with the running loop.
+
+    A loop closes the generators that it has begun before it ends: `asyncio.run` and `asyncio.Runner` see to that.
+    """
+
+    async def until_closed() -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await _close(client)
+
+    closing = until_closed()
+    await anext(closing)
+    return _OpenClient(client, closing)
 
 
 def _made(conf: Mapping[str, object]) -> AsyncSchemaRegistryClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -33,6 +34,9 @@ ValueT = TypeVar("ValueT")
 MadeT = TypeVar("MadeT")
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 Encode: TypeAlias = Callable[[ValueT], bytes]
+_EncodeRecord: TypeAlias = Callable[[ValueT, Headers | None], bytes]
+_Encoders: TypeAlias = dict[str, _EncodeRecord[ValueT]]
+"""By topic."""
 
 _BY_NUMBER: Final = 0
 """First byte of a frame: the id's four bytes follow."""
@@ -102,6 +106,7 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         self._record_name = record_name
         self._options = options
         self._is_key = options.get("is_key", False)
+        self._is_key_given = "is_key" in options
         self._is_configured = False
         self._uses_latest = options.get("use_latest_version", False)
         self.accepts_headers: bool = options.get("id_in_header", False)
@@ -109,8 +114,10 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         _check_strategy(options.get("subject", "topic"), record_name)
         if schema is None and not self._uses_latest:
             raise ValueError("schema may be None only with use_latest_version=True")
-        self._encoders: dict[str, Callable[[ValueT, Headers | None], bytes]] = {}
-        self._asking: SharedCalls[Callable[[ValueT, Headers | None], bytes]] = SharedCalls()
+        self._encoders_of: tuple[_Encoders[ValueT], _Encoders[ValueT]] = ({}, {})
+        """Those of values and of keys: their subjects differ, and it may be said late which of them are encoded."""
+        self._encoders = self._encoders_of[self._is_key]
+        self._asking: SharedCalls[_EncodeRecord[ValueT]] = SharedCalls()
 
     # As a serializer
 
@@ -118,11 +125,11 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         """Note whether keys or values are encoded.
 
         Raises:
-            ValueError: it was told the other before: their subjects differ, so each needs a serializer of its own.
+            ValueError: it was told the other before, or given as `is_key`: their subjects differ, so each needs a
+                serializer of its own.
         """
-        if self._is_configured and is_key != self._is_key:
-            raise ValueError("a serializer encodes either keys or values: make one for each")
-        self._is_configured, self._is_key = True, is_key
+        self._set_role(is_key)
+        self._is_configured = True
 
     def serialize(
         self, topic: str, value: ValueT, headers: Headers | None = None, /
@@ -137,29 +144,55 @@ class RegistrySerializer(ABC, Generic[ValueT]):
             return self._first(topic, value, headers)
         return encode(value, headers)
 
-    async def prepare(self, *topics: str) -> None:
+    async def prepare(self, *topics: str, is_key: bool | None = None) -> None:
         """Ask for the schemas of topics now, so that `send` and `send_nowait` take their records.
+
+        Args:
+            *topics: names of the topics.
+            is_key: whether keys are encoded, for a call before a producer has said so; as the option of that name.
 
         Raises:
             SchemaRegistryError: the registry refused a schema, or is unreachable.
+            TypeError: `is_key` is neither a bool nor None, or `subject` is a function that returned no text.
+            ValueError: `is_key` is not what was said before.
         """
+        if is_key is not None:
+            check_bool("is_key", is_key)
+            self._set_role(is_key)
+            self._is_key_given = True
+        of_keys = self._is_key
         for topic in topics:
-            if topic not in self._encoders:
-                self._encoders[topic] = await self._asking.get(topic, partial(self._ask, topic))
+            await self._encoder_of(topic, is_key=of_keys)
 
     async def close(self) -> None:
-        """Close the client of the registry, if it was made here."""
+        """Close the connections of this event loop to the registry, if they were made here."""
         if self._owned is not None:
             await self._owned.close()
 
     async def _first(self, topic: str, value: ValueT, headers: Headers | None) -> bytes:
-        await self.prepare(topic)
-        return self._encoders[topic](value, headers)
+        encode = await self._encoder_of(topic, is_key=self._is_key)
+        return encode(value, headers)
 
     # Inside
 
-    async def _ask(self, topic: str) -> Callable[[ValueT, Headers | None], bytes]:
-        subject, schema = self._subject_of(topic), None if self._uses_latest else self._schema
+    def _set_role(self, is_key: bool) -> None:  # noqa: FBT001  # the one argument
+        if is_key != self._is_key and self._is_configured:
+            text = "a serializer encodes either keys or values: make one for each"
+            raise ValueError(f"{text} (is_key is {self._is_key} for this one)")
+        if is_key != self._is_key and self._is_key_given:
+            used = "keys" if is_key else "values"
+            raise ValueError(f"is_key is {self._is_key}, but {used} are encoded: it must be {is_key}, or left out")
+        self._is_key, self._encoders = is_key, self._encoders_of[is_key]
+
+    async def _encoder_of(self, topic: str, *, is_key: bool) -> _EncodeRecord[ValueT]:
+        encoders = self._encoders_of[is_key]
+        if topic not in encoders:
+            ask = partial(self._ask, topic, is_key=is_key)
+            encoders[topic] = await self._asking.get((topic, is_key), ask)
+        return encoders[topic]
+
+    async def _ask(self, topic: str, *, is_key: bool) -> _EncodeRecord[ValueT]:
+        subject, schema = self._subject_of(topic, is_key=is_key), None if self._uses_latest else self._schema
         schema_id = await self._registry.schema_id(
             subject,
             schema,
@@ -171,7 +204,7 @@ class RegistrySerializer(ABC, Generic[ValueT]):
         if schema is None:
             raise SchemaRegistryError(f"the registry does not return schema {schema_id.number} of subject {subject!r}")
         try:
-            return self._framed(Frame(schema_id, self._after_id(schema)), schema)
+            return self._framed(Frame(schema_id, self._after_id(schema)), schema, is_key=is_key)
         except (SchemaRegistryError, ValueError) as error:
             text = f"subject {subject!r}, schema {schema_id.number}: {error}"
             raise SchemaRegistryError(text) from error
@@ -183,19 +216,19 @@ class RegistrySerializer(ABC, Generic[ValueT]):
             raise SchemaRegistryError(f"the {which}schema of subject {subject!r} is {found.kind}, not {self._kind}")
         return found
 
-    def _subject_of(self, topic: str) -> str:
+    def _subject_of(self, topic: str, *, is_key: bool) -> str:
         strategy, name = self._options.get("subject", "topic"), self._record_name or ""
         if callable(strategy):
-            return strategy(topic, name, self._is_key)
+            return _checked_subject(strategy(topic, name, is_key))
         if strategy == "topic":
-            return f"{topic}-{'key' if self._is_key else 'value'}"
+            return f"{topic}-{'key' if is_key else 'value'}"
         return name if strategy == "record" else f"{topic}-{name}"
 
-    def _framed(self, frame: Frame, schema: Schema) -> Callable[[ValueT, Headers | None], bytes]:
+    def _framed(self, frame: Frame, schema: Schema, *, is_key: bool) -> _EncodeRecord[ValueT]:
         if not self.accepts_headers:
             encode_behind = self._encoder(schema, frame.prefix)
             return lambda value, _headers: encode_behind(value)
-        encode, name = self._encoder(schema, b""), f"__{'key' if self._is_key else 'value'}_schema_id"
+        encode, name = self._encoder(schema, b""), f"__{'key' if is_key else 'value'}_schema_id"
 
         def with_header(value: ValueT, headers: Headers | None) -> bytes:
             payload = encode(value)
@@ -223,15 +256,16 @@ class RegistrySerializer(ABC, Generic[ValueT]):
 
 
 class SharedCalls(Generic[MadeT]):
-    """Calls that several callers await: one at a time for each key. A failure is not remembered."""
+    """Calls that several callers await: one at a time for each key and event loop. A failure is not remembered."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[asyncio.Task[MadeT], list[object]]] = {}
+        self._calls: dict[object, tuple[asyncio.Task[MadeT], list[object]]] = {}
 
-    async def get(self, key: str, call: Callable[[], Coroutine[object, None, MadeT]]) -> MadeT:
+    async def get(self, of: object, call: Callable[[], Coroutine[object, None, MadeT]]) -> MadeT:
         """Await the call for a key; it is cancelled once no one waits for it any more."""
+        key = (asyncio.get_running_loop(), of)  # the loops of other threads call too, and cannot await this one's
         found = self._calls.get(key)
-        if found is None or found[0].done() or found[0].get_loop() is not asyncio.get_running_loop():
+        if found is None or found[0].done():
             found = self._calls[key] = (asyncio.ensure_future(call()), [])
         task, waiters = found
         waiters.append(None)
@@ -265,12 +299,34 @@ def check_bool(name: str, value: object) -> None:
 
 
 def check_to_dict(to_dict: object) -> None:
-    """Raise a TypeError for a `to_dict` that cannot be called."""
+    """Raise a TypeError for a `to_dict` that cannot be called, or is async."""
     if to_dict is not None and not callable(to_dict):
         raise TypeError(f"to_dict must be a function or None, not {type(to_dict).__name__}")
+    if inspect.iscoroutinefunction(to_dict):
+        raise TypeError(_is_async("to_dict"))
+
+
+def refuse_coroutine(name: str, result: object) -> None:
+    """Close a coroutine that the user's function has returned, and raise a TypeError that names the argument."""
+    if inspect.iscoroutine(result):
+        result.close()  # or Python warns that it was never awaited
+        raise TypeError(_is_async(name))
+
+
+def _is_async(name: str) -> str:
+    return f"{name} must not be async: it is not awaited"
+
+
+def _checked_subject(result: object) -> str:
+    refuse_coroutine("subject", result)
+    if not isinstance(result, str) or not result:
+        raise TypeError(f"subject must return the name of a subject as text: it returned {shown(result)}")
+    return result
 
 
 def _check_strategy(strategy: object, record_name: str | None) -> None:
+    if inspect.iscoroutinefunction(strategy):
+        raise TypeError(_is_async("subject"))
     if callable(strategy):
         return
     if strategy not in _STRATEGIES:
