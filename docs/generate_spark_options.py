@@ -29,7 +29,8 @@ SINK_TEXTS = {
     "restarts, and used by one query at a time.",
     "runId": "Name of a batch job's run: a second run with the same name does nothing once the first has finished. "
     "With `exactlyOnce`.",
-    "batchId": "Number of the batch, which `foreach_batch` gives; a stream's own is used otherwise.",
+    "batchId": "Number of the batch, which `foreach_batch` gives. A stream refuses it, and so does `foreach_batch` "
+    "among its options: Spark numbers the batches.",
     "decisionTopic": "Existing topic whose group offsets keep the decision. Required with `exactlyOnce` "
     "if topics come from a column.",
     "transactionTimeout": "How long a task's transaction may stay open before it is decided; longer than the slowest "
@@ -37,7 +38,8 @@ SINK_TEXTS = {
     "commitTimeout": "How long the commit of a decided batch is retried before the query fails. With `exactlyOnce`.",
     "extraColumns": "`ignore` drops columns that are no part of a record, as Spark's sink does.",
     "maxRecordsPerSecond": "Limit of each task, not of all: a task does not know how many run.",
-    "onOversize": "`skip` leaves out rows over `kafka.max.request.size`; the log and the report count them.",
+    "onOversize": "`skip` leaves out rows over `kafka.max.request.size`, also from the transactions of `exactlyOnce`; "
+    "the log and the report count them.",
     "report": "File on the driver to which a line of JSON is appended for each batch: rows, bytes, batches, "
     "retries, rows per partition of Kafka, transactions, seconds of the commit.",
     "createTopic": "Creates the option `topic` if it does not exist: `partitions:replicas`, or partitions alone for as "
@@ -98,7 +100,7 @@ KAFKAS_SINK = """\
 ## Kafka's own, for a write
 
 `kafka.<property>` takes the properties of a Kafka producer that are on the page [Configuration](configuration.md);
-`kafka.bootstrap.servers` is required.
+`kafka.bootstrap.servers` is required. Python's spelling means the same: `kafka.linger_ms` is `kafka.linger.ms`.
 Defaults are those of that page, except {defaults}: a task sends at once all that it has.
 {refused}
 `kafka.sasl.token.provider` names what makes the tokens of OAUTHBEARER, in text:
@@ -111,8 +113,11 @@ KAFKAS_SOURCE = """\
 ## Kafka's own, for a read
 
 `kafka.bootstrap.servers` is required. Further properties are {known}.
-TLS and SASL have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`.
-Proxies and address maps are for writes alone, since records are read with aiokafka.
+TLS and SASL have the properties of a write: `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`, in either
+spelling.
+These are for writes alone, since records are read with aiokafka, and a read refuses them: proxies, address maps
+(`kafka.address.map`, `kafka.allowed.brokers`), a Kerberos keytab or principal (`kafka.sasl.kerberos.keytab`,
+`kafka.sasl.kerberos.principal`; run `kinit` instead, whose ticket is used), and delegation tokens.
 
 These are taken so that a job goes on as it is, and have no effect, as they change no row: properties of a producer, and
 {ignored}.

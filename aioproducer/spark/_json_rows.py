@@ -2,7 +2,8 @@
 
 Column by column and type by type, since a Python object per value is slow. Times are in UTC.
 
-Source: org.apache.spark.sql.catalyst.json.JacksonGenerator; Java's `Double.toString` since Java 19.
+Source: org.apache.spark.sql.catalyst.json.JacksonGenerator and expressions.ToStringBase; Java's `Double.toString` since
+Java 19: before, it has a digit more than needed for some numbers, such as 2**-44.
 """
 
 import base64
@@ -35,17 +36,37 @@ def json_objects(batch: pa.RecordBatch) -> pa.Array:
 
 def as_text(column: pa.Array) -> pa.Array:
     """Return bytes and text as they are, and anything else as Spark casts it to a string."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = _stored(column)
     kind, types = column.type, pa.types
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_string(kind) or types.is_large_string(kind):
         return column
+    if types.is_fixed_size_binary(kind) or types.is_binary_view(kind):
+        return column.cast(pa.binary())
+    if types.is_decimal(kind):
+        return _plain_decimals(column)
     if types.is_timestamp(kind):
         texts = pc.strftime(_in_utc(column, "us"), format="%Y-%m-%d %H:%M:%S")
         return pc.replace_substring_regex(texts, r"\.?0*$", "")  # six digits behind the point
-    if types.is_floating(kind):
-        return _java_floats(column)
-    return column.cast(pa.string())
+    return _java_floats(column) if types.is_floating(kind) else column.cast(pa.string())
+
+
+def _plain_decimals(column: pa.Array) -> pa.Array:
+    """Return decimals without an exponent, as Spark casts them since its ANSI mode is the default."""
+    texts = column.cast(pa.string())
+    if pc.any(pc.match_substring(texts, "E")).as_py() is not True:
+        return texts
+    return pa.array((None if text is None else f"{Decimal(text):f}" for text in texts.to_pylist()), pa.string())
+
+
+def _stored(column: pa.Array) -> pa.Array:
+    """Return a column without what Arrow alone knows of it; UUIDs, which Spark does not read, as their usual text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if isinstance(column.type, pa.UuidType):
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    if isinstance(column.type, pa.BaseExtensionType):
+        return column.storage
+    return column.cast(pa.int64()) if pa.types.is_duration(column.type) else column  # Spark takes the number
 
 
 def _objects(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Array:
@@ -60,10 +81,7 @@ def _objects(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Array:
 
 def _json_texts(column: pa.Array) -> pa.Array:
     """Return the JSON text of each value, null for a null."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_duration(column.type):
-        column = column.cast(pa.int64())  # Spark knows no such type in Parquet, and takes the number
+    column = _stored(column)
     kind, types = column.type, pa.types
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
         texts = column.cast(pa.string())
@@ -117,6 +135,8 @@ def _map_keys(keys: pa.Array) -> pa.Array:
         keys = _json_texts(keys)
     elif pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         keys = pa.array([_plain(key) for key in keys.to_pylist()], pa.string())
+    elif pa.types.is_decimal(kind):
+        keys = keys.cast(pa.string())  # with an exponent, as values in JSON
     return _quoted_texts(as_text(keys))
 
 

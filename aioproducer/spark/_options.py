@@ -13,8 +13,10 @@ from typing import Final, TypeVar
 
 from aioproducer._protocol.topic_admin_messages import OF_CLUSTER
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import in_python_spelling, kafka_name, python_name, reason_against
+from aioproducer.config._option_names import kafka_name, python_name, read_names, reason_against
 from aioproducer.config._option_types import PARTITIONERS
+from aioproducer.config._problems import raise_any, together
+from aioproducer.config._token_texts import without_token_options
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.security._cleared_frames import clears_frames
@@ -35,6 +37,7 @@ OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "trigger
 BATCH_SIZE: Final = 262_144
 """`kafka.batch.size` of a task's producer unless given: a task sends at once all it has."""
 LINGER_MS: Final = 20
+_DEFAULTS: Final = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS)}
 FIRST_ANSWER_TIMEOUT_S: Final = 10.0
 """How long the driver waits for any broker to answer, before any task."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
@@ -104,6 +107,15 @@ def text(given: str) -> str:
     return given
 
 
+def is_utf8(given: str) -> bool:
+    """Return whether a text can be written in UTF-8: one with half of a surrogate pair cannot."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def topic_shape(given: str) -> tuple[int, int]:
     """Return partitions and replicas from `3:1`, or from `3`: as many replicas as the cluster gives a topic."""
     partitions, colon, replicas = given.partition(":")
@@ -118,10 +130,16 @@ class OptionReader:
 
     Args:
         given: name -> text; names in any case.
+
+    Raises:
+        ConfigurationError: a name or value is not text in UTF-8.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
+        for name, value in self._given.items():
+            if not is_utf8(f"{name}{value}"):
+                raise ConfigurationError(f"{ascii(name)[1:-1]}: must be text in UTF-8", option=name)
         self._known: dict[str, str] = {}
 
     def take(self, name: str, read: Callable[[str], ValueT], default: ValueT) -> ValueT:
@@ -254,6 +272,12 @@ class SinkOptions:
         """Raise a ConfigurationError if an option has no effect on the batches of a stream."""
         if self.run_id is not None:
             raise ConfigurationError("runId is for batch jobs: the batches of a stream have numbers", option="runId")
+        if self.batch_id is not None:
+            # Another number than Spark's would have rows skipped as those of a batch that is decided.
+            raise ConfigurationError(
+                "batchId cannot be set: Spark numbers the batches of a stream, and foreach_batch gives the number",
+                option="batchId",
+            )
 
     def check(self) -> None:
         """Raise a ConfigurationError if the options do not fit together."""
@@ -265,8 +289,8 @@ class SinkOptions:
             )
         if self.sink_id is not None:
             SinkIds(self.sink_id)
-        if self.batch_id is not None:
-            self.check_of_stream()
+        if self.batch_id is not None and self.run_id is not None:
+            raise ConfigurationError("runId is for batch jobs: the batches of a stream have numbers", option="runId")
         if self.topic_shape is not None and self.topic is None:
             raise ConfigurationError(
                 "createTopic is for the option topic, which is not given: topics of a column are not created",
@@ -338,33 +362,77 @@ def row_shape(reader: OptionReader) -> RowShape | None:
     return shape if is_splits else None
 
 
-def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return Kafka's properties of a task's producer, checked.
+def in_kafkas_names(properties: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """Return Kafka's properties under its own names: `batch_size` is `batch.size`.
+
+    What looks at a property by its name then finds it in either spelling. A name that is not known stays as it was
+    given, so that the error about it names it so.
+
+    Args:
+        known: names, in either spelling.
 
     Raises:
-        ConfigurationError: the producer refuses one, or it is not to be set here.
+        ConfigurationError: one is given in both spellings.
     """
-    for name, instead in NOT_SETTABLE.items():
-        if name in properties:
-            raise ConfigurationError(f"kafka.{name} cannot be set: {instead}", option=f"kafka.{name}")
-    for name in ("partitioner.class", "partitioner"):
-        if (given := properties.get(name, "")).strip() not in PARTITIONERS:
+    spelled = {python_name(name) for name in known}
+    first: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for given, value in properties.items():
+        name = python_name(given)
+        if name not in spelled:
+            found[given] = value
+            continue
+        if name in first:
+            option = f"{KAFKA_PREFIX}{kafka_name(name)}"
+            text = f"{option} is given twice, as {KAFKA_PREFIX}{first[name]} and {KAFKA_PREFIX}{given}"
+            raise ConfigurationError(text, option=option)
+        first[name] = given
+        found[kafka_name(given)] = value
+    return found
+
+
+def sink_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return Kafka's properties of a task's producer, checked, under Kafka's names.
+
+    Raises:
+        ConfigurationError: the producer refuses some, or one is not to be set here.
+    """
+    known = {BOOTSTRAP, *option_kinds()}
+    named = in_kafkas_names(properties, {*known, *NOT_SETTABLE})
+    instead = {python_name(name): text for name, text in NOT_SETTABLE.items()}
+    for name, value in named.items():
+        if (text := instead.get(python_name(name))) is not None:
+            raise ConfigurationError(f"kafka.{name} cannot be set: {text}", option=f"kafka.{name}")
+        if python_name(name) == "partitioner" and value.strip() not in PARTITIONERS:
             raise ConfigurationError(
-                f"kafka.{name}={given!r}: classes of Java do not run here, but for "
+                f"kafka.{name}={value!r}: classes of Java do not run here, but for "
                 f"{', '.join(filter(None, PARTITIONERS))}; put the numbers of partitions into the column partition",
                 option=f"kafka.{name}",
             )
-    complete = {"batch.size": str(BATCH_SIZE), "linger.ms": str(LINGER_MS), **properties}
+    complete = {**named, **{name: value for name, value in _DEFAULTS.items() if name not in named}}
     try:
-        in_python_spelling(complete, {BOOTSTRAP, *option_kinds()})  # what a file may have is refused here
-        ProducerConfig.from_kafka_properties(with_token_provider(complete))
+        _check_producer(with_token_provider(complete), known)
     except ConfigurationError as error:
         raise of_data_source(error, complete) from None
     return complete
 
 
+def _check_producer(properties: Mapping[str, object], known: Collection[str]) -> None:
+    """Raise a ConfigurationError with all that a producer refuses; what a file may have is refused here."""
+    left, _ = without_token_options(properties)  # of Java's clients, whose place a token provider takes
+    problems = read_names(left, known, is_shared=False).problems
+    try:
+        ProducerConfig.from_kafka_properties(properties)
+    except ConfigurationError as error:
+        told = {problem.option for problem in problems}
+        problems += [each for each in error.problems or (error,) if each.option is None or each.option not in told]
+    raise_any(problems)
+
+
 def of_data_source(error: ConfigurationError, properties: Mapping[str, str]) -> ConfigurationError:
     """Return an error of the producer's configuration with the names that options have here."""
+    if error.problems:
+        return together([of_data_source(each, properties) for each in error.problems])
     text = in_kafkas_spelling(str(error))
     if error.option is None:
         return ConfigurationError(text)
@@ -375,23 +443,30 @@ def of_data_source(error: ConfigurationError, properties: Mapping[str, str]) -> 
         )
     given = next((name for name in properties if python_name(name) == error.option), kafka_name(error.option))
     option = f"{KAFKA_PREFIX}{given}"
+    if text.startswith(f"{given} "):  # a name of one word
+        text = f"{KAFKA_PREFIX}{text}"
     return ConfigurationError(text if text.startswith(option) else f"{option}: {text}", option=option)
 
 
-def in_kafkas_spelling(text: str) -> str:
+def in_kafkas_spelling(text: str, *, besides: str = "") -> str:
     """Return a text with `kafka.linger.ms` for `linger_ms`.
 
     Names of one word are words of the text too, and stay, as do arguments of a Python call: `client_id=...`.
+
+    Args:
+        besides: a name that stays where it stands alone, though it may be that of an option: the one of a topic.
     """
     names = sorted((name for name in option_kinds() if "_" in name), key=len, reverse=True)
     pattern = "|".join(name.replace("_", "[._]") for name in (*names, BOOTSTRAP))
-    in_text = rf"(?<![\w.])'?({pattern})\b(?![.]\w|=(?:[.]|,|[A-Z]\w*\())'?"
+    kept = rf"(?<![\w.-])'?{re.escape(besides)}'?(?![\w-]|[.]\w)" if besides else r"(?!)"
+    in_text = rf"{kept}|(?<![\w.])'?({pattern})\b(?![.]\w|=(?:[.]|,|[A-Z]\w*\())'?"
     text = re.sub(r": pass ssl_context=.*", ": an option is text here, and no other has its place", text)
-    spelled = re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]), text)
+    spelled = re.sub(in_text, lambda found: KAFKA_PREFIX + kafka_name(found[1]) if found[1] else found[0], text)
     return re.sub(r"(?<==)(True|False)\b", lambda found: found[1].lower(), spelled)
 
 
-def in_sparks_words(error: Exception) -> str:
-    """Return the text of a producer's error with the options and values of a write: null for None."""
-    text = in_kafkas_spelling(str(error)).replace(f"{KAFKA_PREFIX}transaction.timeout.ms", "transactionTimeout")
+def in_sparks_words(error: Exception, *, topic: str = "") -> str:
+    """Return the text of a producer's error about a topic with the options and values of a write: null for None."""
+    text = in_kafkas_spelling(str(error), besides=topic)
+    text = text.replace(f"{KAFKA_PREFIX}transaction.timeout.ms", "transactionTimeout")
     return re.sub(r"(?<![\w'.-])None(Type)?(?![\w'.-])", "null", text)

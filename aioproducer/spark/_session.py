@@ -4,11 +4,16 @@ import importlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Real
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._version import VERSION
-from aioproducer.errors import ConfigurationError
-from aioproducer.spark._options import SinkOptions
+from aioproducer.config._option_names import kafka_name
+from aioproducer.errors import ConfigurationError, ConfigurationTypeError
+from aioproducer.security import Secret
+from aioproducer.security._cleared_frames import clears_frames
+from aioproducer.spark._options import KAFKA_PREFIX, SinkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +87,7 @@ def activate(spark: "SparkSession") -> None:
     spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001  # py4j
 
 
+@clears_frames
 def foreach_batch(
     options: Mapping[str, object] | None = None, /, **more_options: object
 ) -> "Callable[[DataFrame, int], None]":
@@ -90,16 +96,18 @@ def foreach_batch(
     A stream in update mode needs it, since Spark lets no Python data source write in that mode.
 
     Args:
-        options: of the write, as `{"kafka.bootstrap.servers": "b1:9092", "topic": "totals"}`.
+        options: of the write, as `{"kafka.bootstrap.servers": "b1:9092", "topic": "totals"}`. A value is text, a
+            number, a bool, a path or a `Secret`; servers may be a list.
         more_options: likewise, for names that Python allows: `topic="totals", exactlyOnce=True`.
 
     Raises:
         ConfigurationError: an option is unknown, wrong, or missing beside another.
+        ConfigurationTypeError: a value is of a type that has no text, such as None.
 
     Example:
         totals.writeStream.outputMode("update").foreachBatch(foreach_batch(conf, topic="totals")).start()
     """
-    texts = {name: _as_text(value) for name, value in {**(options or {}), **more_options}.items()}
+    texts = {name: _as_text(name, value) for name, value in {**(options or {}), **more_options}.items()}
     SinkOptions.parse(texts).check_of_stream()
 
     def write(batch: "DataFrame", batch_id: int) -> None:
@@ -108,8 +116,27 @@ def foreach_batch(
     return write
 
 
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _as_text(name: str, value: object) -> str:
+    """Return an option's value as Spark takes it.
+
+    Raises:
+        ConfigurationTypeError: it has no text that anyone means; does not show it.
+    """
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enum the value, not its name
+    if isinstance(value, Real | PurePath):
+        return str(value)
+    is_servers = kafka_name(name.lower()) == f"{KAFKA_PREFIX}bootstrap.servers"
+    if is_servers and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    if value is None:
+        raise ConfigurationTypeError(f"{name} is None: leave it out, or give text", option=name)
+    allowed = "text or a list of texts" if is_servers else "text, a number, a bool, a path or a Secret"
+    raise ConfigurationTypeError(f"{name} must be {allowed}, not {type(value).__name__}", option=name)
 
 
 class PythonOfExecutor(NamedTuple):

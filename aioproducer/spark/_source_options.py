@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.config._option_names import python_name
+from aioproducer.config._option_names import kafka_name, python_name
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.integrations._aiokafka_security import check_readable
@@ -19,6 +19,7 @@ from aioproducer.spark._options import (
     OptionReader,
     boolean,
     duration_ms,
+    in_kafkas_names,
     natural,
     of_data_source,
     one_of,
@@ -32,6 +33,8 @@ POLL_TIMEOUT_MS: Final = 120_000
 FETCH_ATTEMPTS: Final = 3
 FETCH_INTERVAL_MS: Final = 1_000
 TRIGGER_DELAY_MS: Final = 900_000
+_LARGEST: Final = 2**63 - 1
+"""Of Kafka's offsets and times."""
 
 NOT_READABLE: Final = {
     "auto.offset.reset": "give startingOffsets",
@@ -42,6 +45,7 @@ NOT_READABLE: Final = {
     "security.providers": "classes of Java do not run here",
     "config.providers": "classes of Java do not run here; give the values",
 }
+"""Property of a consumer -> what to give instead."""
 WITHOUT_EFFECT: Final = (
     *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "partition.assignment.strategy"),
     *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "max.poll.records"),
@@ -86,14 +90,19 @@ def time(given: str) -> OffsetsChoice:
 def _numbers_of_partitions(given: str, least: int, expected: str) -> dict[str, dict[int, int]]:
     try:
         found = {
-            topic: {int(number): int(value) for number, value in partitions.items()}
+            topic: {natural(number): _whole(value, least) for number, value in partitions.items()}
             for topic, partitions in json.loads(given).items()
         }
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         raise ValueError(expected) from None
-    if any(value < least for partitions in found.values() for value in partitions.values()):
-        raise ValueError(expected)
     return found
+
+
+def _whole(value: object, least: int) -> int:
+    """Return a number of JSON that is whole, and no bool, nor text."""
+    if type(value) is not int or not least <= value <= _LARGEST:
+        raise ValueError
+    return value
 
 
 def topic_names(given: str) -> tuple[str, ...]:
@@ -118,8 +127,8 @@ def topic_pattern(given: str) -> re.Pattern[str]:
 def partition_list(given: str) -> tuple[Place, ...]:
     """Return partitions from `{"orders": [0, 1]}`."""
     try:
-        found = tuple((topic, int(number)) for topic, numbers in json.loads(given).items() for number in numbers)
-    except (ValueError, AttributeError, TypeError):
+        found = tuple((topic, _whole(number, 0)) for topic, numbers in json.loads(given).items() for number in numbers)
+    except (ValueError, AttributeError, TypeError, RecursionError):
         found = ()
     if not found:
         raise ValueError('JSON such as {"orders": [0, 1], "visits": [2]}')
@@ -163,7 +172,8 @@ class SourceOptions:
             ConfigurationError: an option is unknown, wrong or missing, or does not fit the others.
         """
         reader = OptionReader(given)
-        reader.apply_alias("kafka.isolation.level", "isolation")
+        for name in ("kafka.isolation.level", "kafka.isolation_level"):
+            reader.apply_alias(name, "isolation")
         default = OffsetsChoice("earliest" if is_stream is False else "latest", {})
         # One after the other, the next wins, as with Spark's own source.
         start = reader.take("startingOffsets", offsets_choice, default)
@@ -254,7 +264,8 @@ def _check_kind(reader: OptionReader, *, is_stream: bool) -> None:
     Raises:
         ConfigurationError: one is refused.
     """
-    reader.warn(["groupIdPrefix", f"{KAFKA_PREFIX}group.id"], "has no effect: the reader is in no consumer group")
+    of_groups = ["groupIdPrefix", f"{KAFKA_PREFIX}group.id", f"{KAFKA_PREFIX}group_id"]
+    reader.warn(of_groups, "has no effect: the reader is in no consumer group")
     of_writes = [f"{KAFKA_PREFIX}{name}" for name in reader.take_prefixed(KAFKA_PREFIX) if is_of_producer(name)]
     reader.warn(of_writes, "has no effect: it is a property of writes")
     if is_stream:
@@ -271,13 +282,15 @@ _CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 
 
 def is_of_connection(name: str) -> bool:
-    """Whether a property of Kafka says how to connect: the same options as of a write."""
-    return name in _CONNECTION or name.startswith(_CONNECTION_PREFIXES)
+    """Whether a property of Kafka says how to connect, in either spelling: the same options as of a write."""
+    dotted = kafka_name(name)
+    return dotted in _CONNECTION or dotted.startswith(_CONNECTION_PREFIXES)
 
 
 def is_of_producer(name: str) -> bool:
     """Whether a property is one of a write alone; jobs give the same options to a read and a write."""
-    return name not in _CONSUMER_ARGUMENTS and not is_of_connection(name) and python_name(name) in option_kinds()
+    is_of_consumer = kafka_name(name) in _CONSUMER_ARGUMENTS or is_of_connection(name)
+    return not is_of_consumer and python_name(name) in option_kinds()
 
 
 def connection_config(properties: Mapping[str, str]) -> ProducerConfig:
@@ -313,17 +326,19 @@ _CONSUMER_ARGUMENTS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = 
 
 
 def source_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return Kafka's properties of the consumers, checked.
+    """Return Kafka's properties of the consumers, checked, under Kafka's names.
 
     Raises:
         ConfigurationError: one is unknown, or not to be set here.
     """
-    for _ in consumer_arguments(properties):
+    known = {*_CONSUMER_ARGUMENTS, *WITHOUT_EFFECT, *NOT_READABLE, *option_kinds()}
+    named = in_kafkas_names(properties, known)
+    for _ in consumer_arguments(named):
         pass
-    if "bootstrap.servers" not in properties:
+    if "bootstrap.servers" not in named:
         raise ConfigurationError("kafka.bootstrap.servers is missing", option="kafka.bootstrap.servers")
-    connection_config(properties)
-    return dict(properties)
+    connection_config(named)
+    return named
 
 
 def consumer_arguments(properties: Mapping[str, str]) -> Iterator[tuple[str, object]]:

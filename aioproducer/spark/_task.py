@@ -23,9 +23,10 @@ from aioproducer import Producer
 from aioproducer._shown_values import shown
 from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer._transactions.prepared import PreparedTransaction
-from aioproducer.errors import KafkaError, RecordTooLargeError, UndeliveredError
+from aioproducer.errors import KafkaError, UndeliveredError
 from aioproducer.records import TopicPartition
 from aioproducer.spark._options import SinkOptions, in_sparks_words
+from aioproducer.spark._oversize import SizeLimit
 from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._report import PartitionRows, TaskCounts
 from aioproducer.spark._sent_rows import SentPart, SentRows
@@ -116,6 +117,7 @@ class TaskRun:
         self._columns = sender.columns
         self._producer = producer
         self._is_transactional = producer.config.transactional_id is not None
+        self._limit = SizeLimit(producer.config) if sender.options.skips_oversize else None
         self._task = task
         self._in_order: Final = anyio.Lock(fast_acquire=True)
         self._rows = 0
@@ -168,19 +170,22 @@ class TaskRun:
         Raises:
             TaskError: a row cannot be sent.
         """
+        if self._limit is not None and (fitting := self._limit.fitting(batch)) is not None:
+            self._skipped += batch.num_rows - len(fitting)
+            batch, row_of = batch.take(fitting), _row_among(fitting, row_of)
+            if not batch.num_rows:
+                return
         try:
             taken = await self._producer.send_arrow(topic, batch)
         except (KafkaError, TypeError, ValueError) as refusal:
             raise self._error_of(row_of(0), topic, refusal) from refusal
         self._sent.update(taken.accepted_by_partition)
         for position, error in taken.refused.items():
-            if not (self._options.skips_oversize and isinstance(error, RecordTooLargeError)):
-                raise self._error_of(row_of(position), topic, error) from error
-            self._skipped += 1
+            raise self._error_of(row_of(position), topic, error) from error
         await self._on_the_way.add(SentPart(topic, taken, row_of))
 
     def _error_of(self, row: int, topic: str, error: Exception) -> TaskError:
-        return TaskError(f"task {self._task}, row {row}, topic {shown(topic)}: {in_sparks_words(error)}")
+        return TaskError(f"task {self._task}, row {row}, topic {shown(topic)}: {in_sparks_words(error, topic=topic)}")
 
     async def _raise_undelivered(self) -> None:
         """Raise a TaskError if a row was not delivered."""
@@ -224,8 +229,10 @@ class TaskRun:
             with suppress(UndeliveredError):  # whose rows are named here
                 await self._producer.flush()
             await self._raise_undelivered()
-            if self._is_transactional:
+            if self._is_transactional and self._rows > self._skipped:
                 prepared = await self._producer.prepare_transaction()
+            elif self._is_transactional:  # brokers know of no transaction in which nothing was written
+                await self._producer.abort_transaction()
         except TaskError:
             raise
         except KafkaError as error:
@@ -277,6 +284,11 @@ def _first(mask: pa.Array) -> int:
 
 def _row_of(first_row: int, rows: pa.Array) -> Callable[[int], int]:
     return lambda position: first_row + rows[position].as_py()
+
+
+def _row_among(positions: pa.Array, row_of: Callable[[int], int]) -> Callable[[int], int]:
+    """Return the row of a position among some positions."""
+    return lambda position: row_of(positions[position].as_py())
 
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -121,13 +121,32 @@ class SinkWriter(DataSourceArrowWriter):
 
     def _name(self, context: TaskContext) -> WriteName:
         """Return where the write comes from."""
-        batch, topic = self._options.batch_id, self._options.topic or ""
-        if batch is None and (of_spark := context.getLocalProperty(BATCH_ID)) is not None:
-            batch = int(of_spark)
+        batch, topic = self._batch(context), self._options.topic or ""
         if batch is None:
             return WriteName(self._run, "", None, topic)
         query = f"stream {context.getLocalProperty(QUERY_ID) or 'of foreach_batch'}"
         return WriteName(query, context.getLocalProperty(RUN_ID) or "", batch, topic)
+
+    def _batch(self, context: TaskContext) -> int | None:
+        """Return the number of a stream's batch; None for a job.
+
+        Raises:
+            ConfigurationError: the option gives another number than Spark.
+        """
+        given, of_spark = self._options.batch_id, context.getLocalProperty(BATCH_ID)
+        if of_spark is None:
+            if given is not None and self._options.exactly_once:
+                raise ConfigurationError(
+                    f"batchId={given}: Spark says of no batch of a stream here. foreach_batch gives the number, inside "
+                    f"a query; {_IN_A_THREAD}",
+                    option="batchId",
+                )
+            return given
+        if given is not None and given != int(of_spark):
+            raise ConfigurationError(
+                f"batchId={given}: Spark's number of this batch is {of_spark}; leave batchId out", option="batchId"
+            )
+        return int(of_spark)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what all tasks have written."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aioproducer.testing import FakeCluster
-from tests.cli.commands import PROGRAM, TIMEOUT_S, Ended, arrival, ended, run, started, values
+from aioproducer.testing import ApiKey, FakeCluster
+from tests.cli.commands import PROGRAM, TIMEOUT_S, Ended, arrival, ended, refused, run, started, values
 
 pytestmark = pytest.mark.slow
 
@@ -202,6 +202,79 @@ async def test_unknown_property_is_a_usage_error() -> None:
 
     assert done.code == 2
     assert "did you mean linger.ms?" in done.errors[0]
+
+
+@pytest.mark.parametrize(
+    "name, instead",
+    [
+        ("transactional.id", "--exactly-once and --sink"),
+        ("transactional_id", "--exactly-once and --sink"),
+        ("bootstrap_servers", "--bootstrap-server"),
+    ],
+)
+def test_property_with_an_argument_of_its_own_is_refused(name: str, instead: str) -> None:
+    """In either spelling: a transaction that nothing commits would take all rows, and hide those that follow."""
+    done = refused("load", "a", "--topic", "t", "-X", f"{name}=x")
+
+    assert (done.code, done.errors) == (2, [f"--property {name}: use {instead}"])
+
+
+async def test_property_in_pythons_spelling_has_its_effect(orders: Path) -> None:
+    """In the place of a default, and of one in the file; of the file's transaction nothing is used."""
+    config = orders.parent / "client.properties"
+    config.write_text("transactional_id=orders\nbatch.size=-1\n", "utf-8")
+    async with FakeCluster(topics={"t": 1}) as cluster:
+        given = ("-X", "client_id=mine", "-X", "batch_size=1000", "--config", config)
+        done = await load(cluster, orders, "--value", "id", *given)
+        names = {request.client_id for request in cluster.requests if request.api is ApiKey.PRODUCE}
+        batches = sum(request.api is ApiKey.PRODUCE for request in cluster.requests)
+
+        assert done.code == 0
+        assert len(cluster.committed_records("t", 0)) == 1000
+    assert names == {"mine"}
+    assert batches > 1
+
+
+def test_all_problems_of_a_file_are_told_with_their_lines(tmp_path: Path) -> None:
+    """But for those that an argument replaces."""
+    file = tmp_path / "client.properties"
+    file.write_text("acks=2\nlinger_ms=soon\nno.such=1\nbatch.size=-1\nclient.id=a\n", "utf-8")
+    done = refused("load", "a", "--topic", "t", "--config", str(file), "-X", "batch_size=1000")
+
+    assert done.code == 2
+    assert done.errors == [
+        "3 options cannot be used:",
+        f"- {file}, line 3: no.such: there is no option 'no.such'",
+        f"- {file}, line 1: acks must be \"all\", -1, 1 or 0, not '2'",
+        f"- {file}, line 2: linger.ms must be a whole number, not 'soon'",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["\udcff.parquet"], "PATH b'\\xff.parquet': not UTF-8"),
+        (["a", "--exactly-once", "--sink", "s", "--run-id", "\udcff"], "--run-id b'\\xff': not UTF-8"),
+        (["a", "--key", "\udcff"], "--key b'\\xff': not UTF-8"),
+        (["a", "-X", "sasl.password=\udcff"], "--property sasl.password: its value is not UTF-8"),
+    ],
+)
+def test_argument_that_is_not_utf8_is_a_usage_error(arguments: list[str], said: str) -> None:
+    """Before anything is read or sent."""
+    done = refused("load", *arguments, "--topic", "t", "-b", "127.0.0.1:1")
+
+    assert (done.code, done.errors) == (2, [said])
+
+
+def test_partitioned_folder_is_refused(tmp_path: Path) -> None:
+    """Its records would lack the columns that only the names of folders have."""
+    (tmp_path / "day=2026-01-01").mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "day=2026-01-01" / "part-0.parquet")
+    done = refused("load", str(tmp_path), "--topic", "t", "--json", "-b", "127.0.0.1:1")
+
+    assert (done.code, len(done.errors)) == (2, 1)
+    assert "the folder 'day=2026-01-01' has a column 'day' in its name" in done.errors[0]
+    assert "give --master, such as 'local[*]', and --sql" in done.errors[0]
 
 
 @pytest.mark.parametrize("server", ["kafka.internal", "h:1,kafka.internal", "kafka.a:1,kafka.internal:x"])

@@ -1,8 +1,9 @@
 """The JSON of rows, without Spark; tests/spark/functions/test_json_rows.py compares it with Spark's."""
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -51,6 +52,36 @@ def test_rows_of_a_slice_keep_their_nested_values() -> None:
         "{}",
         '{"m":{"c":null}}',
     ]
+
+
+@pytest.mark.parametrize(
+    "column, texts",
+    [
+        (pa.array([Decimal(0), Decimal("1E-7"), None], pa.decimal128(38, 10)), ["0.0000000000", "0.0000001000", None]),
+        (
+            pa.array([Decimal("-1E-30"), Decimal("12.5")], pa.decimal256(60, 31)),
+            [f"-0.{'0' * 29}10", f"12.5{'0' * 30}"],
+        ),
+        (pa.array([Decimal("1.50")]), ["1.50"]),
+        (pa.array([b"\xff\x00", None], pa.binary(2)), [b"\xff\x00", None]),
+        (pa.array([b"\xff", None], pa.binary_view()), [b"\xff", None]),
+        (pa.array(["x"], pa.string_view()), ["x"]),
+        (pa.array([timedelta(days=1), None]), ["86400000000", None]),
+        (pa.array([UUID(int=5), None], pa.uuid()), ["00000000-0000-0000-0000-000000000005", None]),
+        (pa.array([1, None], pa.bool8()), ["1", None]),
+        (pa.array([b"\xff", b"\xff"]).dictionary_encode(), [b"\xff", b"\xff"]),
+    ],
+)
+def test_text_of_each_type_is_that_of_a_cast(column: pa.Array, texts: list[object]) -> None:
+    """Bytes stay as they are; a decimal has no exponent."""
+    assert as_text(column).to_pylist() == texts
+
+
+def test_json_of_decimals_has_their_exponents() -> None:
+    """As Spark writes them, as keys of maps too."""
+    small = pa.array([Decimal(0)], pa.decimal128(38, 10))
+    keys = pa.array([[(Decimal(0), 1)]], pa.map_(pa.decimal128(38, 10), pa.int8()))
+    assert json_objects(pa.record_batch({"x": small, "m": keys})).to_pylist() == [b'{"x":0E-10,"m":{"0E-10":1}}']
 
 
 def test_text_of_numbers_and_times_is_that_of_a_cast() -> None:

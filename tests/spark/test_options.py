@@ -46,12 +46,25 @@ WRONG_WRITE = {
         {"kafka.delivery.timeout.ms": "5"},
         "kafka.delivery.timeout.ms must be at least kafka.linger.ms + kafka.request.timeout.ms",
     ),
+    "kafka of one word": ({"kafka.acks": "2"}, 'kafka.acks must be "all"'),
     "java class": (
         {"kafka.partitioner.class": "com.acme.Mine"},
         "kafka.partitioner.class='com.acme.Mine': classes of Java do not run here, but for org.apache.kafka.",
     ),
     "serializer": ({"kafka.value.serializer": "x"}, "kafka.value.serializer cannot be set"),
     "transactional id": ({"kafka.transactional.id": "x"}, "give exactlyOnce=true and a sinkId"),
+    "transactional id in Python's spelling": (
+        {"kafka.transactional_id": "x"},
+        "kafka.transactional.id cannot be set: give exactlyOnce=true and a sinkId",
+    ),
+    "time-out in Python's spelling": ({"kafka.transaction_timeout_ms": "5"}, "give transactionTimeout"),
+    "serializer in Python's spelling": ({"kafka.key_serializer": "x"}, "kafka.key.serializer cannot be set"),
+    "interceptors under their other name": ({"kafka.interceptors": "x"}, "kafka.interceptors cannot be set"),
+    "java class in Python's spelling": (
+        {"kafka.partitioner_class": "com.acme.Mine"},
+        "kafka.partitioner.class='com.acme.Mine': classes of Java do not run here",
+    ),
+    "value that is not UTF-8": ({"header.x": "\udcff"}, "header.x: must be text in UTF-8"),
     "boolean": ({"exactlyOnce": "2pc"}, "exactlyOnce='2pc': must be true or false"),
     "duration": ({"transactionTimeout": "soon"}, "transactionTimeout='soon': must be a time such as 15m"),
     "no duration": ({"commitTimeout": "0s"}, "commitTimeout='0s': must be a time such as 15m"),
@@ -63,6 +76,10 @@ WRONG_WRITE = {
     "runId without exactlyOnce": ({"runId": "s"}, "runId is for exactlyOnce=true"),
     "sinkId with a space": ({"exactlyOnce": "true", "sinkId": "a b"}, "sinkId='a b'"),
     "time-out without exactlyOnce": ({"commitTimeout": "5m"}, "commitTimeout is for exactlyOnce=true"),
+    "acks in Python's spelling": (
+        {"exactlyOnce": "true", "sinkId": "s", "kafka.enable_idempotence": "false"},
+        "kafka.enable.idempotence=false cannot be had with exactlyOnce=true",
+    ),
     "run of a stream": (
         {"exactlyOnce": "true", "sinkId": "s", "runId": "monday", "batchId": "7"},
         "runId is for batch jobs",
@@ -112,6 +129,61 @@ def test_run_of_a_stream_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="runId is for batch jobs"):
         options.check_of_stream()
     SinkOptions.parse(EXACTLY_ONCE).check_of_stream()
+
+
+def test_number_of_a_batch_is_refused_outside_foreach_batch() -> None:
+    """Another one than Spark's would have rows skipped."""
+    with pytest.raises(ConfigurationError, match="batchId cannot be set: Spark numbers the batches of a stream"):
+        SinkOptions.parse({**EXACTLY_ONCE, "batchId": "0"}).check_of_stream()
+
+
+def test_property_in_pythons_spelling_has_its_effect() -> None:
+    """Also in the place of a default, and as the servers."""
+    given = {"kafka.bootstrap_servers": "b1:9092", "topic": "t", "kafka.batch_size": "1000", "kafka.linger_ms": "7"}
+    options = SinkOptions.parse(given)
+    assert options.kafka == {"bootstrap.servers": "b1:9092", "batch.size": "1000", "linger.ms": "7"}
+    assert (options.producer_config().batch_size, options.producer_config().linger_ms) == (1000, 7)
+
+
+def test_property_in_both_spellings_is_refused() -> None:
+    """And not one of the two chosen."""
+    said = "^kafka.batch.size is given twice, as kafka.batch_size and kafka.batch.size$"
+    with pytest.raises(ConfigurationError, match=said):
+        SinkOptions.parse({**SERVERS, "kafka.batch_size": "5", "kafka.batch.size": "6"})
+
+
+def test_all_wrong_properties_are_told_at_once() -> None:
+    """Names and values, each as it is known here."""
+    given = {"kafka.group.id": "g", "kafka.linger.ms": "soon", "kafka.acks": "2"}
+    with pytest.raises(ConfigurationError, match=r"^3 options cannot be used:") as caught:
+        SinkOptions.parse({**SERVERS, **given})
+    assert {problem.option for problem in caught.value.problems} == {*given}
+
+
+MSK = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "AWS_MSK_IAM",
+    "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    "kafka.sasl.token.provider": "MskIam region=eu-central-1",
+}
+OIDC = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallback",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://i/t",
+    "kafka.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    "clientId='c' clientSecret='x';",
+    "kafka.sasl.token.provider": "ClientCredentials url=https://i/t client_id=c client_secret=env:CLIENT_SECRET",
+}
+
+
+@pytest.mark.parametrize("given", [MSK, OIDC], ids=["MSK", "OIDC"])
+def test_file_of_java_is_taken_beside_a_token_provider(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a write as by a read, and as by the producer itself."""
+    monkeypatch.setenv("CLIENT_SECRET", "x")
+    assert SinkOptions.parse({**SERVERS, "topic": "t", **given}).producer_config().sasl_mechanism == "OAUTHBEARER"
+    SourceOptions.parse({**SERVERS, "subscribe": "t", **given}, is_stream=False)
 
 
 def test_missing_servers_are_named() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
+from aioproducer.security import Secret
 from aioproducer.spark import foreach_batch, recommended_conf
 from aioproducer.spark._session import _shows_keys
 
@@ -64,12 +65,59 @@ def test_writers_on_the_driver_import_nothing_of_tasks() -> None:
     [
         ({}, "exactlyOnce=true needs sinkId"),
         ({"sinkId": "s", "runId": "monday"}, "runId is for batch jobs: the batches of a stream have numbers"),
+        ({"sinkId": "s", "batchId": 0}, "batchId cannot be set"),
+        ({"sinkId": None}, "sinkId is None: leave it out, or give text"),
+        ({"sinkId": ["s"]}, "sinkId must be text, a number, a bool, a path or a Secret, not list"),
+        ({"header.x": b"1"}, "header.x must be text, .* not bytes"),
+        ({"kafka.bootstrap_servers": [1]}, "kafka.bootstrap_servers must be text or a list of texts, not list"),
     ],
 )
-def test_foreach_batch_checks_its_options_at_once(options: dict[str, str], said: str) -> None:
+def test_foreach_batch_checks_its_options_at_once(options: dict[str, object], said: str) -> None:
     """Before a query starts."""
     with pytest.raises(ConfigurationError, match=said):
         foreach_batch({"kafka.bootstrap.servers": "b1:9092", **options}, topic="t", exactlyOnce=True)
+
+
+class Written:
+    """Stands in for a DataFrame: its options are kept."""
+
+    def __init__(self) -> None:
+        self.write = self
+        self.given: dict[str, str] = {}
+
+    def mode(self, _: str) -> "Written":
+        return self
+
+    format = mode
+
+    def options(self, **given: str) -> "Written":
+        self.given |= given
+        return self
+
+    def option(self, name: str, value: str) -> "Written":
+        return self.options(**{name: value})
+
+    def save(self) -> None:
+        pass
+
+
+def test_foreach_batch_gives_spark_the_texts_that_are_meant() -> None:
+    """Of secrets, servers, numbers and words."""
+    conf = {"kafka.bootstrap.servers": ["b1:9092", "b2:9092"], "kafka.linger.ms": 5, "report": Path("/r")}
+    secured = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u"}
+    frame = Written()
+    write = foreach_batch({**conf, **secured, "kafka.sasl.password": Secret("pw")}, topic="t", includeHeaders=True)
+    write(frame, 7)
+    assert frame.given == {
+        **secured,
+        "kafka.bootstrap.servers": "b1:9092,b2:9092",
+        "kafka.linger.ms": "5",
+        "kafka.sasl.password": "pw",
+        "report": "/r",
+        "topic": "t",
+        "includeHeaders": "true",
+        "batchId": "7",
+    }
 
 
 @pytest.mark.parametrize("separator", [".", "_"])

@@ -17,6 +17,21 @@ WRONG_READ = {
     "no topic": ({"subscribe": ","}, "subscribe=',': must be names of topics"),
     "pattern": ({"subscribePattern": "o("}, "subscribePattern='o(': must be a regular expression"),
     "assign": ({"assign": '{"orders": 1}'}, "must be JSON such as"),
+    "partitions as text": ({"assign": '{"orders": "12"}'}, "must be JSON such as"),
+    "partition as text": ({"assign": '{"orders": ["1"]}'}, "must be JSON such as"),
+    "part of a partition": ({"assign": '{"orders": [1.5]}'}, "must be JSON such as"),
+    "negative partition": ({"assign": '{"orders": [-1]}'}, "must be JSON such as"),
+    "part of an offset": ({"startingOffsets": '{"orders": {"0": 3.9}}'}, "must be earliest, latest or JSON"),
+    "endless offset": ({"startingOffsets": '{"orders": {"0": Infinity}}'}, "must be earliest, latest or JSON"),
+    "offset beyond Kafka's": ({"startingOffsets": '{"orders": {"0": 9223372036854775808}}'}, "latest or JSON"),
+    "truth as an offset": ({"startingOffsets": '{"orders": {"0": true}}'}, "must be earliest, latest or JSON"),
+    "negative number of a partition": ({"startingOffsets": '{"orders": {"-1": 3}}'}, "latest or JSON"),
+    "both spellings": (
+        {"kafka.fetch_max_bytes": "5", "kafka.fetch.max.bytes": "6"},
+        "kafka.fetch.max.bytes is given twice",
+    ),
+    "reset in Python's spelling": ({"kafka.auto_offset_reset": "latest"}, "give startingOffsets"),
+    "unknown of a connection": ({"kafka.ssl_truststore": "a"}, "kafka.ssl_truststore: aioproducer has no option"),
     "time": ({"startingTimestamp": "yesterday"}, "startingTimestamp='yesterday': must be milliseconds since 1970"),
     "times": ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "milliseconds since 1970 for each partition"),
     "end by times": ({"endingOffsetsByTimestamp": '{"orders": {"0": 1}}'}, "is for batch reads"),
@@ -155,6 +170,20 @@ def test_offsets_in_json() -> None:
     """Topics, partitions and offsets, with two numbers that have a meaning."""
     options = SourceOptions.parse({**READ, "startingOffsets": '{"orders": {"0": 23, "1": -2}}'}, is_stream=True)
     assert options.starting_offsets == OffsetsChoice("json", {"orders": {0: 23, 1: -2}})
+
+
+def test_connection_in_pythons_spelling_is_that_of_a_write(caplog: pytest.LogCaptureFixture) -> None:
+    """None is passed over, which would read in plaintext."""
+    given = {f"kafka.{name.removeprefix('kafka.').replace('.', '_')}": value for name, value in SECURED.items()}
+    names = {"kafka.bootstrap_servers": "b1:9092", "subscribe": "orders", "kafka.fetch_max_bytes": "1000"}
+    options = SourceOptions.parse({**names, **given}, is_stream=False)
+    config = connection_config(options.kafka)
+
+    assert (config.security_protocol, config.sasl_mechanism, config.sasl_username) == ("SASL_SSL", "PLAIN", "u")
+    assert dict(consumer_arguments(options.kafka)) == {"bootstrap_servers": "b1:9092", "fetch_max_bytes": 1000}
+    assert caplog.text == ""
+    isolated = {**READ, "kafka.isolation_level": "read_uncommitted"}
+    assert SourceOptions.parse(isolated, is_stream=False).isolation == "read_uncommitted"
 
 
 def test_arguments_of_the_consumer() -> None:

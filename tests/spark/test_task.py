@@ -1,5 +1,7 @@
 """A task sends Arrow batches to the embedded cluster: counts, order, errors with task and row, report. No Spark."""
 
+import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -12,8 +14,11 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from aioproducer import Producer
+from aioproducer.errors import UndeliveredError
 from aioproducer.spark import _task
 from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._oversize import SizeLimit
 from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._report import PartitionRows, TaskCounts, batch_report, publish
 from aioproducer.spark._task import TaskError, TaskSender
@@ -184,6 +189,69 @@ def test_row_that_is_too_large(cluster: ThreadedFakeCluster) -> None:
     counts = send(cluster, batches, onOversize="skip", **small)
     assert (counts.rows, counts.skipped) == (4, 1)
     assert len(sent(cluster)) - before == 4
+
+
+@pytest.mark.parametrize(
+    "sizes, left", [([1, 3_000, 2], 2), ([3_000, 1], 1), ([3_000, 4_000], 0)], ids=["between", "first", "all"]
+)
+def test_row_that_is_too_large_ends_no_transaction(
+    cluster: ThreadedFakeCluster, sizes: Sequence[int], left: int
+) -> None:
+    """It is left out before the producer sees it; a transaction without rows is none."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "a", "kafka.max.request.size": "2000"}
+    given |= {"exactlyOnce": "true", "sinkId": "s", "onOversize": "skip"}
+    sender = TaskSender(SinkOptions.parse(given), SinkColumns(frozenset({"value"}), has_seconds=False))
+    batch = pa.record_batch({"value": [b"x" * size for size in sizes]})
+    counts, prepared = sender.send_all(iter([batch]), task=TASK, transactional_id="s.0.7.0")
+    assert (counts.rows, counts.skipped) == (left, len(sizes) - left)
+    assert (prepared is not None) is (left > 0)
+    assert len(sent(cluster)) == left
+
+
+def test_row_behind_one_that_was_left_out_keeps_its_number(cluster: ThreadedFakeCluster) -> None:
+    batch = pa.record_batch({"value": [b"x" * 3_000, b"", b""], "partition": pa.array([0, 0, 5], pa.int32())})
+    with pytest.raises(TaskError, match=f"task {TASK}, row 2, topic 'a': partition must be 0..0"):
+        send(cluster, [batch], onOversize="skip", **{"kafka.max.request.size": "2000"})
+
+
+def test_row_is_too_large_where_the_producer_says_so(cluster: ThreadedFakeCluster) -> None:
+    """To the byte: with and without keys, and with headers of any kind."""
+    headers = [None, [], [("h", b"1")], [("n" * 63, None), ("m" * 64, b"x" * 200)], [("ü", b"")] * 65]
+    rows = [(size, key, each) for size in range(1_100, 2_000) for key in (None, b"k" * 64) for each in headers]
+    batch = pa.record_batch(
+        {
+            "value": [b"x" * size for size, *_ in rows],
+            "key": pa.array([key for _, key, _ in rows], pa.binary()),
+            "headers": pa.array(
+                [each and [{"key": name, "value": value} for name, value in each] for *_, each in rows], HEADERS
+            ),
+        }
+    )
+
+    async def refused(columns: Sequence[str]) -> tuple[list[int], list[int]]:
+        async with Producer(cluster.bootstrap_servers, max_request_size=2_000) as producer:
+            taken = await producer.send_arrow("a", batch.select(columns))
+            fitting = SizeLimit(producer.config).fitting(batch.select(columns))
+            with contextlib.suppress(UndeliveredError):
+                await producer.flush()
+        assert fitting is not None
+        return sorted(taken.refused), sorted({*range(len(rows))} - {*fitting.to_pylist()})
+
+    for columns in (["value"], ["value", "key"], ["value", "key", "headers"]):
+        of_producer, ours = asyncio.run(refused(columns))
+        assert of_producer
+        assert of_producer == ours
+
+
+@pytest.mark.parametrize("topic", ["client_id", "batch.size"])
+def test_error_of_a_row_leaves_the_name_of_its_topic(cluster: ThreadedFakeCluster, topic: str) -> None:
+    """Though it is that of an option."""
+    batch = pa.record_batch({"value": [b""], "topic": [topic]})
+    with pytest.raises(TaskError, match=f"^task {TASK}, row 0, topic '{topic}': ") as caught:
+        send(cluster, [batch], **{"kafka.max.block.ms": "200"})
+    assert "kafka.client" not in str(caught.value)
+    assert "kafka.batch" not in str(caught.value)
+    assert "kafka.max.block.ms" in str(caught.value)
 
 
 def test_undelivered_rows_fail_the_task(cluster: ThreadedFakeCluster) -> None:

@@ -2,7 +2,10 @@
 
 import pytest
 
+from aioproducer.errors import ConfigurationError
 from aioproducer.spark._decision_record import Decision
+from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._record_parts import SinkColumns
 from aioproducer.spark._write_choice import BatchAction, SinkConflictError, WriteName, choose
 
 WRITE, SKIP = BatchAction.WRITE, BatchAction.SKIP
@@ -11,6 +14,37 @@ LAST = Decision(query="stream q", run="r", batch=4, writes=("a", "b"), position=
 
 def name_of(batch: int | None, *, query: str = "stream q", run: str = "r", topic: str = "") -> WriteName:
     return WriteName(query, run, batch, topic)
+
+
+class Task:
+    """Stands in for Spark's context of a task."""
+
+    def __init__(self, batch: str | None) -> None:
+        self._given = {"streaming.sql.batchId": batch, "spark.jobGroup.id": "r", "sql.streaming.queryId": "q"}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802  # Spark's name
+        return self._given.get(name)
+
+
+def named(of_spark: str | None, given: str | None, *, exactly_once: bool = True) -> WriteName:
+    """Return the name of a write, by the number of its batch."""
+    writer = pytest.importorskip("aioproducer.spark._writer")
+    options = {"kafka.bootstrap.servers": "b1:9092", "topic": "t"} | ({} if given is None else {"batchId": given})
+    options |= {"exactlyOnce": "true", "sinkId": "s"} if exactly_once else {}
+    sink = writer.SinkWriter(SinkOptions.parse(options), SinkColumns(frozenset({"value"}), has_seconds=False))
+    name: WriteName = sink._name(Task(of_spark))  # noqa: SLF001  # what Spark calls needs a session
+    return name
+
+
+def test_number_of_a_batch_is_that_of_spark() -> None:
+    """An option with another one would have rows skipped, as those of a batch that is decided."""
+    assert named("7", None) == named("7", "7") == WriteName("stream q", "r", 7, "t")
+    assert named(None, None).batch is None
+    assert named(None, "7", exactly_once=False).batch == 7  # a thread of a foreachBatch function; for the report alone
+    with pytest.raises(ConfigurationError, match="batchId=0: Spark's number of this batch is 7"):
+        named("7", "0")
+    with pytest.raises(ConfigurationError, match="batchId=0: Spark says of no batch of a stream here"):
+        named(None, "0")
 
 
 @pytest.mark.parametrize("batch", [0, 57])

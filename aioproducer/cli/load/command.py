@@ -126,7 +126,9 @@ def load(  # one for each argument
         settings.pairs_of_conf()
         settings.parsed_options()
     except ConfigurationError as error:
-        usage_error(str(error))
+        replaced = [each.partition("=")[0] for each in properties or []]
+        replaced += ["bootstrap.servers"] * (bootstrap_server is not None)
+        usage_error(file.located(error, besides=replaced))
     from aioproducer.cli.load.run import run_load  # noqa: PLC0415  # needs pyarrow, which --help does not
 
     sys.exit(run_load(settings, is_verbose=verbose, listener=listener_of(inspect)))

@@ -1,14 +1,17 @@
 """Settings of `aioproducer load`, checked before anything is read or sent. Imports neither pyarrow nor pyspark."""
 
 import math
+import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aioproducer.config._option_names import python_name
+from aioproducer.config._problems import together
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import check_topic_name
-from aioproducer.spark._options import SinkOptions
+from aioproducer.spark._options import KAFKA_PREFIX, SinkOptions, is_utf8
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._write_choice import RUN_PREFIX
 
@@ -67,6 +70,9 @@ class LoadSettings:
 
     def problems(self) -> Iterator[str]:
         """Yield a line for each argument that is wrong or contradicts another."""
+        if unreadable := list(self._unreadable()):
+            yield from unreadable
+            return
         try:
             check_topic_name(self.topic)
         except ValueError as error:
@@ -83,6 +89,19 @@ class LoadSettings:
             yield "--inspect and --dry-run exclude each other: nothing is sent"
         yield from self._without_spark()
         yield from self._without_commit()
+
+    def _unreadable(self) -> Iterator[str]:
+        """Yield a line for each argument that is not UTF-8, which neither Arrow nor Kafka takes."""
+        named = {"--topic": self.topic, "--key": self.key, "--value": self.value, "--format": self.format}
+        named |= {"--master": self.master, "--sql": self.sql, "--sink": self.sink, "--run-id": self.run_id}
+        named["--bootstrap-server"] = self.bootstrap_server
+        properties = [each.partition("=") for each in self.properties]
+        shown = [("PATH", path) for path in self.paths] + [(name, text) for name, text in named.items() if text]
+        shown += [("--conf", each) for each in self.conf] + [("--property", name) for name, *_ in properties]
+        yield from (f"{name} {os.fsencode(text)!r}: not UTF-8" for name, text in shown if not is_utf8(text))
+        secret = [(f"--property {name}", value) for name, _, value in properties if is_utf8(name)]
+        secret += [("--token-provider", self.token_provider or "")]
+        yield from (f"{name}: its value is not UTF-8" for name, text in secret if not is_utf8(text))
 
     def _without_spark(self) -> Iterator[str]:
         if self.master is not None:
@@ -117,14 +136,16 @@ class LoadSettings:
         Raises:
             ConfigurationError: a property is not like NAME=VALUE, or has an option of its own.
         """
+        own = {python_name(name): instead for name, instead in OWN_PROPERTIES.items()}
         given = dict(_pair("--property", each) for each in self.properties)
-        for name, instead in OWN_PROPERTIES.items():
-            if name in given:
+        for name in given:
+            if (instead := own.get(python_name(name))) is not None:
                 raise ConfigurationError(f"--property {name}: use {instead}")
-        properties = {**DEFAULT_PROPERTIES, **self.file_properties, **given, "bootstrap.servers": self.bootstrap_server}
-        options = {f"kafka.{name}": value for name, value in properties.items()}
+        properties = _replaced(_replaced(DEFAULT_PROPERTIES, self.file_properties), given)
+        properties["bootstrap.servers"] = self.bootstrap_server
         if self.token_provider is not None:
-            options["kafka.sasl.token.provider"] = self.token_provider
+            properties = _replaced(properties, {"sasl.token.provider": self.token_provider})
+        options = {f"{KAFKA_PREFIX}{name}": value for name, value in properties.items()}
         options["topic"] = self.topic
         if self.exactly_once:
             run = self.unnamed_run if self.run_id is None else self.run_id
@@ -141,15 +162,25 @@ class LoadSettings:
         """Return the same, checked.
 
         Raises:
-            ConfigurationError: an option is wrong.
+            ConfigurationError: options are wrong; of a property, `option` is its name in Python's spelling.
         """
         try:
             return SinkOptions.parse(self.sink_options(tasks))
         except ConfigurationError as error:
-            # The data source's options are `kafka.linger.ms`, those of the command `--property linger.ms`. A value
-            # follows a quote, `=` or another part of it.
-            text = re.sub(r"(?<![\w.'\"=,/@-])kafka\.", "", str(error))
-            raise ConfigurationError(text, option=error.option) from None
+            raise together([_of_command(each) for each in error.problems or (error,)]) from None
+
+
+def _of_command(error: ConfigurationError) -> ConfigurationError:
+    """Return an error of the data source, whose options are `kafka.linger.ms`, about `--property linger.ms`."""
+    # A value follows a quote, `=` or another part of it.
+    text = re.sub(r"(?<![\w.'\"=,/@-])kafka\.", "", str(error))
+    return ConfigurationError(text, option=error.option and python_name(error.option.removeprefix(KAFKA_PREFIX)))
+
+
+def _replaced(properties: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
+    """Return properties with others in the place of those that are given again, in either spelling."""
+    names = {python_name(name) for name in by}
+    return {**{name: value for name, value in properties.items() if python_name(name) not in names}, **by}
 
 
 def _pair(option: str, argument: str) -> tuple[str, str]:

@@ -74,6 +74,7 @@ def test_json_of_a_file_that_spark_wrote(spark: SparkSession, tmp_path: Path) ->
 def test_key_and_value_are_those_of_a_cast(spark: SparkSession, tmp_path: Path) -> None:
     file = str(tmp_path / "a.parquet")
     names = ["whole", "single", "double", "boolean", "text", "date", "instant", "local"]
+    names += ["decimal", "small", "duration"]
     pq.write_table(pa.table({name: COLUMNS[name] for name in names}), file)
     casts = ", ".join(f"CAST({name} AS STRING)" for name in names)
     by_column = [ours(file, RowShape(None, name)) for name in names]
