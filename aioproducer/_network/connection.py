@@ -100,9 +100,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         on_closed: called once, after all requests have ended.
     """
 
-    # Set by `connection_made`.
+    # Set by `connection_made`; the stream only if the socket takes its options.
     _transport: asyncio.Transport
     _stream: WriteStream
+    _has_stream = False
 
     number = 0  # never used twice; given when it is ready
     error: KafkaError | None = None  # reason of the close
@@ -245,11 +246,15 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._stream = WriteStream(
-            self._context, self._transport, on_all_written=self._close_if_drained, on_stall=self._close_stalled
-        )
         self._context.counters.connections_created += 1
-        self._send_step(next(self._handshake))
+        try:
+            self._stream = WriteStream(
+                self._context, self._transport, on_all_written=self._close_if_drained, on_stall=self._close_stalled
+            )
+            self._has_stream = True
+            self._send_step(next(self._handshake))
+        except Exception as error:  # noqa: BLE001  # event loops log it, and leave the connection open and silent
+            self.close(BrokerConnectionError(f"the connection cannot be used: {_named(error)}"))
 
     def data_received(self, data: bytes) -> None:
         if self._state is ConnectionState.CLOSED:
@@ -269,7 +274,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             self.close(error)
         except Exception as error:
             # A defect of a callback, which may have left anything undone.
-            self.close(BrokerConnectionError(f"an answer could not be handled: {error!r}"))
+            # Only its class: its text or repr may hold what was being handled, such as a password.
+            self.close(BrokerConnectionError(f"an answer could not be handled: {type(error).__name__}"))
             raise
 
     def eof_received(self) -> bool:
@@ -293,7 +299,8 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         is_ours = self.error is not None  # this side has closed it
         self.close(self._reason_of_loss(exc))
         self._context.counters.connections_closed += 1
-        lost = [*self._spoiled, *self._conversation.take_in_flight(), *self._stream.take_unwritten()]
+        unwritten = self._stream.take_unwritten() if self._has_stream else []
+        lost = [*self._spoiled, *self._conversation.take_in_flight(), *unwritten]
         self._spoiled.clear()
         if not is_ours:
             self._name_size(lost)
@@ -472,6 +479,12 @@ def how_closed(exc: Exception | None) -> str:
     """Return how the other end ended a connection; empty if it was not the other end's doing."""
     # A service that closes with bytes unread, such as those of another protocol, resets the connection.
     return "closed" if exc is None else "reset" if isinstance(exc, ConnectionError) else ""
+
+
+def _named(error: Exception) -> str:
+    """Return what the system says, or the class of another error, whose text may hold a secret."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or type(error).__name__
 
 
 def with_label(label: str, error: KafkaError) -> KafkaError:

@@ -30,6 +30,7 @@ from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import AuthenticationError, ConfigurationError, CredentialsError, TicketError, TokenError
 from aioproducer.security import Secret
+from aioproducer.security._secret import NOT_UNICODE, is_unicode
 
 if TYPE_CHECKING:
     from aioproducer._network.kerberos import TicketCache
@@ -207,6 +208,8 @@ class SaslClient:
         if not isinstance(answer, str) or not answer:
             what = "an empty text" if answer == "" else type(answer).__name__
             raise CredentialsError(f"the function of sasl_password must return text or a Secret, not {what}")
+        if not is_unicode(answer):
+            raise CredentialsError(f"what the function of sasl_password returned {NOT_UNICODE}")
         return answer
 
     # Salted passwords: one computation for all connections

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, cast
 
 from aioproducer._network.refusals import of_user
 from aioproducer._protocol.sasl_exchange import Bearer
@@ -162,10 +163,13 @@ class TokenCache:
         if not isinstance(text, str):
             raise TokenError(f"sasl_token_provider must return text or a Token, not {type(text).__name__}")
         check_token(text)
-        extensions = {**self._settings.extensions, **(extensions if token is None else token.extensions)}
+        extensions = {
+            **self._settings.extensions,
+            **(extensions if token is None else _checked_extensions(token.extensions)),
+        }
         check_extensions(extensions)
         now = self._wall_clock()
-        expires_at = None if token is None else token.expires_at
+        expires_at = None if token is None else _checked_end(token.expires_at)
         if expires_at is None:
             expires_at = time_claim(claims_of(text), "exp")
         if expires_at is not None and expires_at <= now:
@@ -209,6 +213,30 @@ class TokenCache:
         )
         if self.current() is not None:
             self._fetch_in(delay_s)
+
+
+def _checked_end(expires_at: object) -> float | None:
+    if expires_at is None:
+        return None
+    is_number = isinstance(expires_at, int | float) and not isinstance(expires_at, bool)
+    if not is_number or math.isnan(cast("float", expires_at)):
+        what = repr(expires_at) if is_number else type(expires_at).__name__
+        text = f"expires_at of the Token of sasl_token_provider must be seconds since the epoch, or None, not {what}"
+        raise TokenError(text, retriable=False)
+    return cast("float", expires_at)
+
+
+def _checked_extensions(extensions: object) -> Mapping[str, str]:
+    allowed = "extensions of the Token of sasl_token_provider must be a mapping of str to str"
+    if not isinstance(extensions, Mapping):
+        raise TokenError(f"{allowed}, not {type(extensions).__name__}", retriable=False)
+    for name, value in extensions.items():
+        if not isinstance(name, str):
+            raise TokenError(f"{allowed}: a name is of {type(name).__name__}", retriable=False)
+        if not isinstance(value, str):
+            text = f"{allowed}: the value of {name[:40]!r} is of {type(value).__name__}"
+            raise TokenError(text, retriable=False)
+    return extensions
 
 
 def _extensions_of(provider: object) -> Mapping[str, str]:

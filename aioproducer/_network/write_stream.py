@@ -31,6 +31,7 @@ _FIRST_POLL_S: Final = 0.001
 _SLOWEST_POLL_S: Final = 0.1
 PROBES: Final = 3
 _LONGEST_PROBE_S: Final = 32_767  # of Linux
+_LONGEST_USER_TIMEOUT_MS: Final = 2**31 - 1  # an int of C
 _CHEAPER_THAN_A_VECTOR: Final = 4 * 1024
 _CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
 """A request of up to this size is copied into one piece; a larger one is written piece by piece."""
@@ -205,4 +206,4 @@ def _keepalive(request_timeout_ms: int) -> Iterator[tuple[int, int]]:
 
 
 def _user_timeout_ms(request_timeout_ms: int) -> int:
-    return max(1, request_timeout_ms // 5 * 4)
+    return min(max(1, request_timeout_ms // 5 * 4), _LONGEST_USER_TIMEOUT_MS)

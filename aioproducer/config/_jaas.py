@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
+from aioproducer.security._secret import NOT_UNICODE, is_unicode
 
 _TOKEN: Final = re.compile(
     r"""
@@ -111,6 +112,8 @@ class _Token(NamedTuple):
 
 def parse_jaas(text: str, *, option: str = "sasl_jaas_config") -> JaasConfig:
     """Return the login module of a JAAS text. A ConfigurationError shows no value of the text."""
+    if not is_unicode(text):
+        raise ConfigurationError(f"{option} {NOT_UNICODE}", option=option)
     tokens = _Tokens(text, option)
     module = tokens.next("the class of a login module").text or ""
     name = module.rpartition(".")[2]

@@ -17,7 +17,7 @@ from aioproducer._shown_values import shown
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
 from aioproducer.security._cleared_frames import clears_frames
-from aioproducer.security._secret import is_read_later, revealed_if_there
+from aioproducer.security._secret import check_variable, is_read_later, revealed_if_there, secret_of
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?")
@@ -31,7 +31,12 @@ def parse_bootstrap_servers(given: object) -> tuple[tuple[str, int], ...]:
     Args:
         given: `"a:9092,b:9092"`, or a sequence of `"a:9092"`.
     """
-    servers = [_parse_server(server) for server in _split(given)]
+    parts = _split(given)
+    if any("@" in part for part in parts):
+        # Before all else, and for all parts at once: a password with a comma stands in two of them.
+        place = ",".join(parts).rpartition("@")[2]
+        _refuse_servers(f"bootstrap_servers takes host:port without a user: {place!r}")
+    servers = [_parse_server(server) for server in parts]
     if not servers:
         _refuse_servers("bootstrap_servers is empty; give at least one host:port, such as 'localhost:9092'")
     return tuple(dict.fromkeys(servers))
@@ -57,8 +62,6 @@ def _split(given: object) -> list[str]:
 def _parse_server(server: str) -> tuple[str, int]:
     if "," in server:
         _refuse_server(server, "each item of a sequence is one server")
-    if "@" in server:  # not shown: it may be a password
-        _refuse_servers(f"bootstrap_servers takes host:port without a user: {server.rpartition('@')[2]!r}")
     if "://" in server:
         rest = server.partition("://")[2].rstrip("/")
         _refuse_servers(f"bootstrap_servers takes host:port without a scheme: {rest!r}, not {server!r}")
@@ -126,6 +129,7 @@ class ProxyUrl:
         if value is None or isinstance(value, Proxy):
             return value
         if isinstance(value, Secret):
+            check_variable(name, value)
             text = revealed_if_there(value)
             if is_read_later(value):
                 if text is not None:
@@ -137,8 +141,8 @@ class ProxyUrl:
             raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
         return _parse_proxy(name, value.strip())
 
-    def parse(self, name: str, text: str) -> Secret | None:  # noqa: ARG002  # OptionKind
-        return Secret(text) if text.strip() else None
+    def parse(self, name: str, text: str) -> Secret | None:
+        return secret_of(name, text) if text.strip() else None
 
 
 @clears_frames
@@ -174,15 +178,21 @@ def _parse_proxy(name: str, url: str) -> Proxy:
 
 
 def _credential(name: str, quoted: str) -> str:
-    try:
-        text = unquote_to_bytes(quoted).decode()
-    except UnicodeDecodeError:
+    text = _unquoted(quoted)
+    if text is None:
         _refuse(name, "its user or password is not UTF-8")
     if len(text.encode()) > _LONGEST_CREDENTIAL:
         _refuse(name, f"its user or password has more than {_LONGEST_CREDENTIAL} bytes")
     if any(letter in text for letter in "\0\r\n"):
         _refuse(name, "its user or password has a control character")
     return text
+
+
+def _unquoted(quoted: str) -> str | None:
+    try:
+        return unquote_to_bytes(quoted).decode()
+    except UnicodeError:  # in the quoted bytes, or lone surrogates in the text; its repr shows them
+        return None
 
 
 def _refuse(name: str, why: str) -> NoReturn:
@@ -207,9 +217,13 @@ class AddressMapOption:
         for advertised, equals, _ in pairs:
             if not equals:
                 raise ConfigurationError(
-                    f"{name}: {shown(advertised)} is not like advertised:9092=reachable:19092", option=name
+                    f"{name}: {_shown_place(advertised)} is not like advertised:9092=reachable:19092", option=name
                 )
         return {advertised.strip(): place.strip() for advertised, _, place in pairs}
+
+
+def _shown_place(text: str) -> str:
+    return shown(text.rpartition("@")[2])  # what stands before it may be a password
 
 
 def _place(name: str, text: object) -> str:
@@ -217,7 +231,7 @@ def _place(name: str, text: object) -> str:
         raise ConfigurationTypeError(f"{name}: {shown(text)} is not a str such as 'kafka-1:9092'", option=name)
     place = parse_place(text)
     if place is None:
-        raise ConfigurationError(f"{name}: {shown(text)} is not host:port", option=name)
+        raise ConfigurationError(f"{name}: {_shown_place(text)} is not host:port", option=name)
     return place_text(*place)
 
 
@@ -247,7 +261,7 @@ def _pattern(name: str, text: object) -> BrokerPattern:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         hint = ": an IPv6 address needs brackets" if text.count(":") > 1 and "[" not in text else ""
-        raise ConfigurationError(f"{name}: {shown(text)} is no pattern of host or host:port{hint}", option=name)
+        raise ConfigurationError(f"{name}: {_shown_place(text)} is no pattern of host or host:port{hint}", option=name)
     port = None if match[3] in {None, "*"} else int(match[3])
     if port is not None and not 1 <= port <= LAST_PORT:
         raise ConfigurationError(f"{name}: the port of {shown(text)} must be between 1 and {LAST_PORT}", option=name)

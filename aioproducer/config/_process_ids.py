@@ -8,24 +8,30 @@ from __future__ import annotations
 import copy
 import os
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.config._option_types import ClientId, TransactionalId
 from aioproducer.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from aioproducer.config.producer_config import ProducerConfig
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_OPTIONS: Final = ("client_id", "transactional_id")
+_KINDS: Final[Mapping[str, ClientId | TransactionalId]] = {
+    "client_id": ClientId(),
+    "transactional_id": TransactionalId(),
+}
 
 
 def for_this_process(config: ProducerConfig) -> ProducerConfig:
     """Return the configuration with `{pid}`, and the environment variables of its ids, replaced by their values.
 
     Raises:
-        ConfigurationError: a variable is not set, or empty.
+        ConfigurationError: a variable is not set, or empty, or what it holds makes no id.
     """
-    completed = {name: _completed(name, text) for name in _OPTIONS if (text := getattr(config, name))}
+    given = {name: text for name in _KINDS if (text := getattr(config, name))}
+    completed = {name: _KINDS[name].accept(name, _completed(name, text)) for name, text in given.items()}
     if all(getattr(config, name) == text for name, text in completed.items()):
         return config
     twin = copy.copy(config)

@@ -5,6 +5,7 @@ Source: java.util.Properties.load, through which Kafka's tools read them (Utils.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from os import PathLike
@@ -40,11 +41,14 @@ def read_properties(path: str | PathLike[str]) -> dict[str, Property]:
         path: a file in UTF-8, or else in ISO-8859-1.
 
     Raises:
-        ConfigurationError: an escape that Java refuses; says in which line.
+        ConfigurationError: an escape that Java refuses; says in which line. Or the file is UTF-16.
         OSError: the file cannot be read.
     """
     result = {}
-    content, is_utf8 = _decoded(Path(path).read_bytes())
+    found = Path(path).read_bytes()
+    if found.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigurationError(f"{path} is UTF-16, and must be UTF-8: convert it, for example in an editor")
+    content, is_utf8 = _decoded(found)
     for line, text in _logical_lines(content):
         match = _KEY_AND_VALUE.fullmatch(text)
         assert match is not None  # a backslash always has a character after it

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
+from aioproducer._shown_values import shown
 from aioproducer.config._option_types import ExactTextOption, TextOption, refuse_value
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 from aioproducer.security import Secret
+from aioproducer.security._secret import NOT_UNICODE, check_variable, is_unicode, secret_of
 
 Password: TypeAlias = Secret | Callable[[], str | Secret | Awaitable[str | Secret]]
 """A password in effect: text that was given is a `Secret` already."""
@@ -57,14 +59,16 @@ class PasswordOption:
 
     def accept(self, name: str, value: object) -> Password | None:
         if isinstance(value, str):
-            return Secret(value)
+            return secret_of(name, value)
+        if isinstance(value, Secret):
+            check_variable(name, value)
         if value is None or isinstance(value, Secret) or callable(value):
             return cast("Password | None", value)
         # No value is shown: it may be a secret of the wrong type.
         raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
 
-    def parse(self, name: str, text: str) -> Secret:  # noqa: ARG002  # OptionKind
-        return Secret(text)
+    def parse(self, name: str, text: str) -> Secret:
+        return secret_of(name, text)
 
 
 class FileName(_OptionalText):
@@ -133,10 +137,15 @@ class Words(ExactTextOption):
             text = f"{name} must be a sequence of str, or a str with commas, not {type(value).__name__}"
             raise ConfigurationTypeError(text, option=name)
         words = tuple(word.strip() for word in given if word.strip())
-        wrong = self.check(words)
+        wrong = self.check(words) or _not_printable(words)
         if wrong is not None:
             raise ConfigurationError(f"{name}: {wrong}", option=name)
         return words
+
+
+def _not_printable(words: tuple[str, ...]) -> str | None:
+    strange = next((word for word in words if not (word.isascii() and word.isprintable())), None)
+    return None if strange is None else f"{shown(strange)} has characters other than printable ASCII"
 
 
 def check_versions(words: tuple[str, ...]) -> str | None:
@@ -215,6 +224,8 @@ class Username(ExactTextOption):
     allowed: Final = "text, or None"
 
     def accept(self, name: str, value: object) -> str | None:
+        if isinstance(value, str) and not is_unicode(value):
+            raise ConfigurationError(f"{name} {NOT_UNICODE}", option=name)
         if value is None or isinstance(value, str):
             return value
         raise ConfigurationTypeError(f"{name} must be a str or None, not {type(value).__name__}", option=name)
@@ -228,11 +239,13 @@ class SecretText:
     allowed: Final = "text, a Secret, or None"
 
     def accept(self, name: str, value: object) -> Secret | None:
+        if isinstance(value, Secret):
+            check_variable(name, value)
         if value is None or isinstance(value, Secret):
             return value
         if isinstance(value, str):
-            return Secret(value)
+            return secret_of(name, value)
         raise ConfigurationTypeError(f"{name} must be {self.allowed}, not {type(value).__name__}", option=name)
 
-    def parse(self, name: str, text: str) -> Secret:  # noqa: ARG002  # OptionKind
-        return Secret(text)
+    def parse(self, name: str, text: str) -> Secret:
+        return secret_of(name, text)

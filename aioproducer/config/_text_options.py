@@ -13,6 +13,7 @@ from aioproducer.config._option_names import check_properties, python_name, read
 from aioproducer.config._option_types import ignores_keys
 from aioproducer.config._problems import placed, raise_any
 from aioproducer.config._token_texts import without_token_options
+from aioproducer.config._variables import NO_OPTIONS
 from aioproducer.errors import ConfigurationError, ConfigurationTypeError
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from aioproducer.config._properties_file import Property
 
 _SERVERS: Final = "bootstrap_servers"
-_OF_THE_BUILD: Final = {"AIOPRODUCER_CHECKED", "AIOPRODUCER_OPTIMISE", "AIOPRODUCER_SANITIZED"}
-"""Environment variables that say how native modules are compiled."""
 
 
 class ReadOptions(NamedTuple):
@@ -107,9 +106,9 @@ def in_file(
 
 
 def options_of_variables(prefix: str) -> dict[str, str]:
-    """Return the options of the environment variables that begin with the prefix."""
+    """Return the options of the environment variables that begin with the prefix, without those of `_variables`."""
     named = {name: text for name, text in os.environ.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix).lower(): text for name, text in named.items() if name not in _OF_THE_BUILD}
+    return {name.removeprefix(prefix).lower(): text for name, text in named.items() if name not in NO_OPTIONS}
 
 
 def in_environment(error: ConfigurationError, prefix: str) -> ConfigurationError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.request import getproxies_environment, proxy_bypass
 
 from aioproducer.errors import TokenError
-from aioproducer.security._secret import Secret
+from aioproducer.security._secret import Secret, is_unicode
 
 if TYPE_CHECKING:
     import ssl
@@ -128,5 +128,7 @@ def _parsed(url: str) -> _HttpProxy | None:
     credentials = None
     if parts.username is not None:
         user, password = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
+        if not is_unicode(user + password):
+            return None
         credentials = Secret(f"{user}:{password}")
     return _HttpProxy(parts.hostname, port, credentials)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final, NoReturn, Self
 
 from aioproducer._shown_values import in_any_state
-from aioproducer.errors import ConfigurationError
+from aioproducer.errors import ConfigurationError, TokenError
 from aioproducer.security._cleared_frames import clears_frames
 
+NOT_UNICODE: Final = "is not valid Unicode: it has lone surrogates, which stand for bytes that are not UTF-8"
 _HIDDEN: Final = "<hidden>"
 _TEXT: Final = "text"
 _ENV: Final = "environment variable"
@@ -30,6 +31,7 @@ class Secret:
 
     Raises:
         TypeError: something else than a str.
+        ConfigurationError: the text is not valid Unicode: it has lone surrogates, which UTF-8 has no bytes for.
     """
 
     __slots__ = ("_source", "_value")
@@ -42,6 +44,8 @@ class Secret:
         """Keep the text."""
         if not isinstance(text, str):
             raise TypeError(f"a Secret is made of a str, not {type(text).__name__}")
+        if not is_unicode(text):
+            raise ConfigurationError(f"the text of a Secret {NOT_UNICODE}")
         self._source, self._value = _TEXT, text
 
     @classmethod
@@ -57,7 +61,9 @@ class Secret:
     @classmethod
     @clears_frames
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the secret that a file holds whenever it is needed: UTF-8, without the line break at its end.
+        """Return the secret that a file holds whenever it is needed.
+
+        The file is UTF-8; a byte order mark at its beginning and the line break at its end are no part of the secret.
 
         Args:
             path: of the file; it need not exist yet.
@@ -77,7 +83,7 @@ class Secret:
         """Return the text.
 
         Raises:
-            ConfigurationError: the variable is not set, or the file cannot be read as UTF-8.
+            ConfigurationError: the variable is not set, the file cannot be read, or either is not UTF-8.
         """
         if self._source == _TEXT:
             return self._value
@@ -89,6 +95,8 @@ class Secret:
         text = os.environ.get(self._value)
         if text is None:
             raise ConfigurationError(f"the environment variable {self._value!r} of a Secret is not set")
+        if not is_unicode(text):
+            raise ConfigurationError(f"the environment variable {self._value!r} of a Secret {NOT_UNICODE}")
         return text
 
     def _read_file(self) -> str:
@@ -98,12 +106,10 @@ class Secret:
             reason = error.strerror if isinstance(error, OSError) else error
             text = f"the file {self._value!r} of a Secret cannot be read: {reason}"
             raise ConfigurationError(text, retriable=is_passing(error)) from None
-        try:
-            text = content.decode()
-        except UnicodeDecodeError:
-            # Without the cause, whose repr shows the bytes.
-            raise ConfigurationError(f"the file {self._value!r} of a Secret is not UTF-8") from None
-        return text.removesuffix("\n").removesuffix("\r")
+        found = _decoded(content)
+        if found is None:
+            raise ConfigurationError(f"the file {self._value!r} of a Secret is not UTF-8")
+        return found.removesuffix("\n").removesuffix("\r")
 
     @in_any_state
     def __repr__(self) -> str:
@@ -122,7 +128,7 @@ class Secret:
         """Tell whether the other secret has the same text, variable or file; secrets are not read for this."""
         if not isinstance(other, Secret):
             return NotImplemented
-        return self._source == other._source and hmac.compare_digest(self._value.encode(), other._value.encode())
+        return self._source == other._source and hmac.compare_digest(_bytes_of(self), _bytes_of(other))
 
     def __hash__(self) -> int:
         """Return a number that differs from process to process."""
@@ -167,6 +173,63 @@ def revealed_if_there(secret: Secret) -> str | None:
         return None
 
 
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can write the text: Python gives surrogates for the bytes of a variable that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # its repr shows the text
+        return False
+    return True
+
+
+def _decoded(content: bytes) -> str | None:
+    try:
+        return content.decode("utf-8-sig")  # editors of Windows begin a file with a byte order mark
+    except UnicodeDecodeError:  # its repr shows the bytes
+        return None
+
+
+def is_set_variable(secret: Secret) -> bool:
+    """Whether the secret is that of an environment variable that is set."""
+    return secret._source == _ENV and secret._value in os.environ  # noqa: SLF001  # its own class
+
+
+def _bytes_of(secret: Secret) -> bytes:
+    # The name of a file may have surrogates.
+    return secret._value.encode(errors="surrogatepass")  # noqa: SLF001  # its own class
+
+
 def is_read_later(secret: Secret) -> bool:
     """Whether the secret is that of a variable or file, which need not be there yet, and may change."""
     return secret._source != _TEXT  # noqa: SLF001  # its own class
+
+
+def secret_of(name: str, text: str) -> Secret:
+    """Return the secret of a text; raise ConfigurationError, which names the option, if it is not valid Unicode."""
+    if not is_unicode(text):
+        raise ConfigurationError(f"{name} {NOT_UNICODE}", option=name)
+    return Secret(text)
+
+
+def check_variable(name: str, secret: Secret) -> None:
+    """Raise ConfigurationError, which names the option, if the secret's variable is set, and not valid Unicode.
+
+    A file is left alone: what is behind its name may be read once only.
+    """
+    if not is_set_variable(secret):
+        return
+    try:
+        secret.reveal()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}", option=name) from None
+
+
+def revealed_argument(name: str, secret: Secret) -> str:
+    """Return the text of a secret now, or raise TokenError."""
+    try:
+        text = secret.reveal()
+    except ConfigurationError as error:
+        raise TokenError(f"{name} cannot be read: {error}", retriable=error.retriable) from None
+    if not text:
+        raise TokenError(f"{name} is empty: {secret!r}", retriable=False)
+    return text

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import TokenError
-from aioproducer.security._secret import Secret, is_passing
+from aioproducer.security._secret import Secret, is_passing, revealed_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,8 +65,10 @@ def _other_password(pem: bytes, password: Secret | None) -> str:
 def _loaded(pem: bytes, password: Secret | None) -> object | None:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415  # comes with PyJWT
 
+    # In a frame that is gone when this module raises for the key.
+    text = None if password is None else revealed_argument("private_key_password", password)
     try:
-        return load_pem_private_key(pem, None if password is None else password.reveal().encode())
+        return load_pem_private_key(pem, None if text is None else text.encode())
     except Exception:  # noqa: BLE001  # ValueError, TypeError, UnsupportedAlgorithm: their texts say little
         return None
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer.errors import ConfigurationError
-from aioproducer.security._secret import is_passing
+from aioproducer.security._secret import NOT_UNICODE, is_passing, is_unicode
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, PKCS12KeyAndCertificates
@@ -113,6 +113,11 @@ class KeyStore:
     @property
     def origin(self) -> Origin:
         return Origin("ssl_keystore_key") if self.location is None else Origin("ssl_keystore_location", self.location)
+
+    @property
+    def key_password_option(self) -> str:
+        """Option that gives the password of a key in PEM: without one of its own it is that of the store."""
+        return "ssl_key_password" if self.key_password is not None else "ssl_keystore_password"
 
     def read(self) -> KeyEntry:
         """Return the key and its certificates, or raise ConfigurationError."""
@@ -220,7 +225,9 @@ _REASONS: Final = {
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+?)-----(.*?)-----END \1-----", re.DOTALL)
 _PEM_HEADER: Final = re.compile(r"[A-Za-z-]+: ")
 """Of an encrypted key of OpenSSL's own format: `Proc-Type: 4,ENCRYPTED`."""
-_CERTIFICATES: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"})
+_CERTIFICATES: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE"})
+_WITH_USES: Final = "TRUSTED CERTIFICATE"
+"""Label of OpenSSL's own format, which says behind a certificate for which uses it is trusted, and for which not."""
 _PEM_LINE: Final = 64
 
 
@@ -243,6 +250,7 @@ class _PemBlock(NamedTuple):
 
 def _pem_certificates(text: str, origin: Origin) -> tuple[bytes, ...]:
     blocks = list(_pem_blocks(text))
+    _refuse_uses(blocks, origin)
     found = tuple(_der_of_block(block, origin) for block in blocks if block.is_certificate)
     if not found:
         refuse(origin, f"it has no certificate: it holds {_pem_contents(blocks)}")
@@ -251,6 +259,7 @@ def _pem_certificates(text: str, origin: Origin) -> tuple[bytes, ...]:
 
 def _pem_key(text: str, password: str | None, origin: Origin, *, password_option: str) -> KeyEntry:
     blocks = list(_pem_blocks(text))
+    _refuse_uses(blocks, origin)
     keys = [block for block in blocks if block.is_key]
     if not keys:
         hint = "; give the key's file as ssl_key_location" if origin.option == "ssl_keystore_location" else ""
@@ -262,6 +271,16 @@ def _pem_key(text: str, password: str | None, origin: Origin, *, password_option
         refuse(origin, f"the private key is encrypted: give its password as {password_option}", option=password_option)
     chain = tuple(_der_of_block(block, origin) for block in blocks if block.is_certificate)
     return KeyEntry(key=_pem(key), password=password if key.is_encrypted else None, chain=chain)
+
+
+def _refuse_uses(blocks: list[_PemBlock], origin: Origin) -> None:
+    # Without what stands behind it, a certificate that is marked as not to be trusted would be trusted.
+    if any(block.label == _WITH_USES for block in blocks):
+        refuse(
+            origin,
+            f"it has a {_WITH_USES}, OpenSSL's format with the uses of a certificate, which is not read here: convert "
+            "each that is to be trusted with openssl x509 -in FILE -out FILE.pem",
+        )
 
 
 def pem_of(certificates: tuple[bytes, ...]) -> bytes:
@@ -499,6 +518,8 @@ def _load_pkcs12(content: bytes, password: str | None, origin: Origin, *, option
             "a PKCS12 store is read by the package cryptography, which is not installed: "
             "pip install 'aioproducer[keystores]', or give the certificates as PEM",
         )
+    if password is not None and not is_unicode(password):
+        refuse(origin, f"{option} {NOT_UNICODE}", option=option)
     try:
         loaded: PKCS12KeyAndCertificates = pkcs12.load_pkcs12(content, None if password is None else password.encode())
     except Exception as error:  # noqa: BLE001  # ValueError for most damage, others for what it does not support

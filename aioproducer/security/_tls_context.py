@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aioproducer.errors import ConfigurationError
+from aioproducer.security._secret import NOT_UNICODE, is_unicode
 from aioproducer.security._stores import KeyEntry, KeyStore, TrustStore, pem_of, refuse, type_in_file
+
+_LONGEST_PASSWORD: Final = 1024  # bytes: PEM_BUFSIZE of OpenSSL
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -115,7 +118,7 @@ def _set_ciphers(context: ssl.SSLContext, suites: tuple[str, ...], warnings: lis
     for suite in older:
         try:
             context.set_ciphers(suite)
-        except ssl.SSLError:
+        except (ssl.SSLError, ValueError):  # a NUL character, and lone surrogates
             text = f"ssl_cipher_suites: {suite!r} is not a cipher suite that this OpenSSL ({ssl.OPENSSL_VERSION}) knows"
             raise ConfigurationError(text, option="ssl_cipher_suites") from None
     context.set_ciphers(":".join(older))
@@ -128,6 +131,8 @@ def _use_key(context: ssl.SSLContext, own: KeyStore, warnings: list[tuple[str, s
     if trouble is not None:
         warnings.append((own.origin.option, f"our certificate will not be accepted: {trouble}"))
     password = entry.password
+    if password is not None:
+        _check_password(own, password)
     try:
         with _as_file(entry) as path:
             # Always with a function: without one, OpenSSL asks on the terminal.
@@ -136,13 +141,26 @@ def _use_key(context: ssl.SSLContext, own: KeyStore, warnings: list[tuple[str, s
         _refuse_key(own, entry, error)
 
 
+def _check_password(own: KeyStore, password: str) -> None:
+    size = len(password.encode(errors="surrogatepass"))
+    if not is_unicode(password):
+        why = NOT_UNICODE
+    elif size > _LONGEST_PASSWORD:
+        why = f"has {size} bytes, and OpenSSL takes at most {_LONGEST_PASSWORD}"
+    else:
+        return
+    option = own.key_password_option
+    refuse(own.origin, f"{option} {why}", option=option)
+
+
 def _refuse_key(own: KeyStore, entry: KeyEntry, error: ssl.SSLError) -> None:
     if error.reason == "KEY_VALUES_MISMATCH":
         refuse(own.origin, "the private key belongs to another certificate than the first one")
     if error.reason in {"EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"}:
         refuse(own.origin, f"OpenSSL does not accept the certificate: {error.reason}")
     if entry.password is not None:
-        refuse(own.origin, "ssl_key_password is wrong, or the private key is damaged", option="ssl_key_password")
+        option = own.key_password_option
+        refuse(own.origin, f"{option} is wrong, or the private key is damaged", option=option)
     refuse(own.origin, f"the private key or a certificate is damaged ({error.reason or 'PEM'})")
 
 

@@ -17,7 +17,6 @@ import urllib.parse
 import uuid
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from aioproducer._protocol.cluster_text import printable
@@ -25,9 +24,18 @@ from aioproducer._protocol.sent_secrets import SentSecrets
 from aioproducer._shown_values import in_any_state
 from aioproducer._threads.calls import run_in_thread
 from aioproducer.errors import ConfigurationError, TokenError
+from aioproducer.security._arguments import (
+    extensions_argument,
+    path_argument,
+    seconds_argument,
+    secret_argument,
+    text_argument,
+    texts_argument,
+    tls_argument,
+)
 from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.security._https import LOOPBACK, HttpsConnection, OpenSocket
-from aioproducer.security._secret import Secret
+from aioproducer.security._secret import Secret, revealed_argument
 from aioproducer.security._signing_key import signing_key
 from aioproducer.security._tokens import Token
 
@@ -59,7 +67,7 @@ class ClientCredentials:
         timeout_s: of the connection, and of each read.
 
     Raises:
-        ConfigurationError: the URL is not allowed, or a value is empty.
+        ConfigurationError: the URL is not allowed, or a value is empty or invalid.
     """
 
     @clears_frames
@@ -76,13 +84,12 @@ class ClientCredentials:
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
         """Check the arguments; nothing is fetched yet."""
-        if not client_id:
-            raise ConfigurationError("client_id must not be empty")
+        self._client_id = text_argument("client_id", client_id)
+        self._secret = secret_argument("client_secret", client_secret)
         self._endpoint = _Endpoint(url, ssl_context, timeout_s)
-        self._client_id = client_id
-        self._secret = client_secret if isinstance(client_secret, Secret) else Secret(client_secret)
-        self._fields = {"grant_type": "client_credentials", **({"scope": scope} if scope else {}), **(parameters or {})}
-        self._extensions = dict(extensions or {})
+        further = texts_argument("parameters", parameters)
+        self._fields = {"grant_type": "client_credentials", **_scope_field(scope), **further}
+        self._extensions = extensions_argument("extensions", extensions)
 
     @property
     def _text_arguments(self) -> Mapping[str, str]:
@@ -103,7 +110,7 @@ class ClientCredentials:
         return routed
 
     def _fetch(self) -> Token:
-        secret = self._secret.reveal()
+        secret = revealed_argument("client_secret", self._secret)
         quoted = f"{urllib.parse.quote_plus(self._client_id)}:{urllib.parse.quote_plus(secret)}"  # RFC 6749, 2.3.1
         authorization = f"Basic {base64.b64encode(quoted.encode()).decode()}"
         return self._endpoint.ask(self._fields, self._extensions, {"Authorization": authorization})
@@ -153,18 +160,22 @@ class JwtBearer:
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
         """Check the arguments; nothing is fetched yet."""
-        if algorithm not in {"RS256", "ES256"}:
+        if text_argument("algorithm", algorithm) not in {"RS256", "ES256"}:
             raise ConfigurationError(f"algorithm must be RS256 or ES256, not {algorithm!r}")
         self._jwt = _pyjwt()
         self._endpoint = _Endpoint(url, ssl_context, timeout_s)
-        self._key_file = Path(private_key_file)
+        self._key_file = path_argument("private_key_file", private_key_file)
         password = private_key_password
-        self._key_password = Secret(password) if isinstance(password, str) else password
+        self._key_password = None if password is None else secret_argument("private_key_password", password)
         self._algorithm = algorithm
-        self._headers = {"kid": key_id} if key_id else {}
-        self._claims = {"iss": issuer, "sub": subject, "aud": audience or url}
-        self._fields = {"grant_type": _JWT_BEARER, **({"scope": scope} if scope else {})}
-        self._extensions = dict(extensions or {})
+        self._headers = {"kid": key_id} if text_argument("key_id", key_id, may_be_empty=True) else {}
+        self._claims = {
+            "iss": text_argument("issuer", issuer),
+            "sub": text_argument("subject", subject),
+            "aud": text_argument("audience", audience, may_be_empty=True) or url,
+        }
+        self._fields = {"grant_type": _JWT_BEARER, **_scope_field(scope)}
+        self._extensions = extensions_argument("extensions", extensions)
 
     @property
     def _text_arguments(self) -> Mapping[str, str]:
@@ -204,6 +215,10 @@ class JwtBearer:
         return f"JwtBearer({self._endpoint.url!r}, subject={self._claims['sub']!r})"
 
 
+def _scope_field(scope: str) -> dict[str, str]:
+    return {"scope": scope} if text_argument("scope", scope, may_be_empty=True) else {}
+
+
 def _named_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
     return {f"extension_{name}": value for name, value in extensions.items()}
 
@@ -217,8 +232,8 @@ class _Endpoint:
         self._parts = _checked_url(url)
         self.url: str = shown_url(url)
         """The URL as it is shown."""
-        self._ssl_context = ssl_context
-        self._timeout_s = timeout_s
+        self._ssl_context = tls_argument("ssl_context", ssl_context)
+        self._timeout_s = seconds_argument("timeout_s", timeout_s)
 
     def through(self, open_socket: OpenSocket) -> Self:
         """Return the same endpoint, connected to by a function."""
@@ -283,11 +298,10 @@ class _Endpoint:
 
 
 def _checked_url(url: str) -> urllib.parse.SplitResult:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"{shown_url(url)!r} is not a URL: {error}") from None
+    text_argument("url", url, may_be_empty=True)
+    parts = _split_url(url)
+    if parts is None:
+        raise ConfigurationError(f"url: {shown_url(url)!r} is not a URL: its host or port is invalid")
     if parts.username is not None or parts.password is not None:
         raise ConfigurationError("the URL of a token endpoint must have no user or password")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -297,7 +311,33 @@ def _checked_url(url: str) -> urllib.parse.SplitResult:
             f"{shown_url(url)!r} would send the secret in the clear: use https:// (http:// is for this machine alone)"
         )
         raise ConfigurationError(text)
+    if not _SENT_AS_IT_IS.fullmatch(parts.path + parts.query) or not _is_host(parts.hostname):
+        text = (
+            f"url: {shown_url(url)!r} has a host that no system can look up, or characters that no request can have: "
+            "in path and query, blanks, control characters and those outside of ASCII are written like %20"
+        )
+        raise ConfigurationError(text)
     return parts
+
+
+def _split_url(url: str) -> urllib.parse.SplitResult | None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port
+    except ValueError:  # its text may have user and password
+        return None
+    return parts
+
+
+_SENT_AS_IT_IS: Final = re.compile(r"[\x21-\x7e]*")
+
+
+def _is_host(host: str) -> bool:
+    """Whether the name has a form for the wire: an international one has that of IDNA."""
+    try:
+        return bool(_SENT_AS_IT_IS.fullmatch(host.encode("idna").decode()))
+    except UnicodeError:
+        return False
 
 
 _SECRET_PARAMETER: Final = re.compile(r"(?i)([?&][^=&]*(?:secret|passw|token|key|code|assertion|sig)[^=&]*=)[^&]*")
@@ -414,8 +454,10 @@ class MskIam:
         self, region: str, *, profile: str = "", role_arn: str = "", role_session_name: str = "aioproducer"
     ) -> None:
         """Check the arguments; nothing is signed yet."""
-        if not region:
-            raise ConfigurationError("region must not be empty")
+        text_argument("region", region)
+        for name, value in (("profile", profile), ("role_arn", role_arn)):
+            text_argument(name, value, may_be_empty=True)
+        text_argument("role_session_name", role_session_name)
         if profile and role_arn:
             raise ConfigurationError("profile and role_arn exclude each other: give one of them")
         self._signer = _signer()

@@ -7,9 +7,12 @@ from typing import TypedDict
 
 import pytest
 
+import aioproducer
 from aioproducer import ConfigurationError, ConfigurationTypeError, ProducerConfig, RoundRobinPartitioner
 from aioproducer.config._option_names import kafka_name
 from aioproducer.config._properties_file import read_properties
+from aioproducer.config._variables import NO_OPTIONS
+from aioproducer.config.producer_config import option_kinds
 from aioproducer.java_serializers import LongSerializer
 from aioproducer.serializers import BytesSerializer, StringSerializer
 
@@ -258,3 +261,31 @@ def test_secrets_are_not_in_errors(name: str, value: str, tmp_path: Path) -> Non
 def test_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ProducerConfig.from_properties_file(tmp_path / "none.properties")
+
+
+def test_variables_that_are_no_options_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOPRODUCER_BOOTSTRAP_SERVERS", "a:1")
+    for name in NO_OPTIONS:
+        monkeypatch.setenv(name, "postgresql://u:pw@h/db")
+
+    assert ProducerConfig.from_environment().given == {}
+
+
+def test_variables_that_are_read_are_known() -> None:
+    root = Path(aioproducer.__file__).parent
+    sources = [root.parent / "setup.py", *root.rglob("*.py")]
+    read = {name for path in sources for name in re.findall(r'"(AIOPRODUCER_[A-Z_]+[A-Z])"', path.read_text("utf-8"))}
+    options = {f"AIOPRODUCER_{name.upper()}" for name in ("bootstrap_servers", *option_kinds())}
+
+    assert read - options == NO_OPTIONS
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_file_in_utf_16_is_refused_as_such(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "client.properties"
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    path.write_bytes(f"{mark}bootstrap.servers=h:1\nsasl.password=canary\n".encode(encoding))
+    with pytest.raises(ConfigurationError, match=r"client\.properties is UTF-16, and must be UTF-8") as caught:
+        ProducerConfig.from_properties_file(path)
+
+    assert "canary" not in f"{caught.value} {caught.value!r}"

@@ -39,6 +39,13 @@ async def test_variable_that_is_not_set_is_the_error_of_start(
         await Producer("h:1", client_id="orders-{WORKER}").start()
 
 
+@pytest.mark.parametrize("option", ["client_id", "transactional_id"])
+async def test_variable_that_is_not_utf_8_is_the_error_of_start(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    monkeypatch.setenv("WORKER", "caf\udce9")
+    with pytest.raises(ConfigurationError, match=option):
+        await Producer("h:1", **{option: "orders-{WORKER}"}).start()  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("plain", ["orders-1", "a{}b", "{0}", "{"])
 async def test_other_braces_stay(plain: str) -> None:
     async with FakeCluster(1) as cluster, Producer(cluster.bootstrap_servers, client_id=plain) as producer:

@@ -452,3 +452,21 @@ async def test_answers_that_end_hold_nothing() -> None:
         pair.broker.say(bytes((byte,)))
         await asyncio.sleep(0.01)
     assert (ends.names(), pair.context.response_budget.total) == (["a"], 0)
+
+
+@in_virtual_time
+async def test_secret_in_a_defect_of_a_callback_is_not_shown() -> None:
+    """A defect may be in what handles a password: the repr of a UnicodeEncodeError shows all of the text."""
+    pair, request = await connected(ScriptedBroker(echo)), Ends().request("a")
+    pair.context.loop.set_exception_handler(lambda *_: None)
+
+    def defect(_: RequestEnd) -> None:
+        "canary-password\ud83d".encode()
+
+    request.on_end = defect
+    pair.connection.send(request)
+    await pair.connection.closed
+    error = pair.connection.error
+
+    assert "an answer could not be handled: UnicodeEncodeError" in str(error)
+    assert "canary" not in f"{error} {error!r}"

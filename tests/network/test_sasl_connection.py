@@ -429,13 +429,15 @@ def raises() -> str:
         (raises, "the function of sasl_password raised OSError$"),
         (lambda: None, "not NoneType"),
         (lambda: "", "an empty text"),
+        (lambda: "canary\udce9", "what the function of sasl_password returned is not valid Unicode"),
     ],
 )
 @in_virtual_time
 async def test_password_function_that_fails_is_named(password: Callable[[], object], reason: str) -> None:
     secured = Secured(SaslBroker(), password)
-    with pytest.raises(CredentialsError, match=reason):
+    with pytest.raises(CredentialsError, match=reason) as caught:
         await secured.connection.ready
+    assert "canary" not in f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
 
 
 @in_virtual_time

@@ -5,6 +5,7 @@ import base64
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from typing import cast
 
 import pytest
@@ -235,6 +236,22 @@ async def test_caller_that_is_cancelled_leaves_the_fetch_to_the_others() -> None
         (Token(value="canary", expires_at=1e9, extensions={"auth": "x"}), "extension"),
         (Token(value=cast("str", None)), "not NoneType"),
         (ValueError("canary"), r"raised ValueError$"),
+        (
+            Token(value="canary", expires_at=cast("float", datetime.now(UTC))),
+            "expires_at of the Token of sasl_token_provider must be seconds since the epoch, or None, not datetime",
+        ),
+        (Token(value="canary", expires_at=cast("float", "1900000000")), "expires_at .*, not str"),
+        (Token(value="canary", expires_at=float("nan")), "expires_at .*, not nan"),
+        (Token(value="canary", expires_at=True), "expires_at .*, not bool"),
+        (
+            Token(value="canary", extensions=cast("Mapping[str, str]", None)),
+            "extensions of the Token of sasl_token_provider must be a mapping of str to str, not NoneType",
+        ),
+        (
+            Token(value="canary", extensions=cast("Mapping[str, str]", {"a": 5})),
+            "extensions .*: the value of 'a' is of int",
+        ),
+        (Token(value="canary", extensions=cast("Mapping[str, str]", {5: "a"})), "extensions .*: a name is of int"),
     ],
 )
 @in_virtual_time

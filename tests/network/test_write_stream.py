@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 import uvloop
 
+from aioproducer._network import write_stream
 from aioproducer._network.connection import BrokerConnection
 from aioproducer._network.context import NetworkContext, NetworkSettings
 from aioproducer._network.write_stream import honours_back_pressure
-from aioproducer.errors import BrokerConnectionError
+from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.testing import FakeCluster
 from tests.fakes.core_parts import EventNotes
 from tests.fakes.logs import EventList
 from tests.fakes.network import Ends, Pair, TimerDriver, connected, network_context, nothing
 from tests.fakes.scripted_broker import ScriptedBroker
 from tests.fakes.virtual_loop import connect_in_memory, in_virtual_time
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 async def stuck(**settings: Any) -> tuple[Pair, Ends]:
@@ -353,3 +356,43 @@ async def test_dead_peer_is_noticed_before_the_request_timeout(one_broker: FakeC
 
     assert idle_s + interval_s * probes < 30
     assert unacknowledged_ms == [24_000, 0, 24_000]
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="not of this system")
+@pytest.mark.parametrize("request_timeout_ms", [2**31 - 1, 3_000_000_000], ids=["longest option", "longer"])
+def test_any_request_timeout_is_taken_by_the_system(new_loop: NewLoop, request_timeout_ms: int) -> None:
+    async def story() -> None:
+        async with FakeCluster(1) as cluster:
+            transport, connection = await connected_socket(cluster, request_timeout_ms=request_timeout_ms)
+            connection.pause_until(asyncio.get_running_loop().time() + 60)
+            connection.end_pause()
+            taken_ms = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            connection.close(BrokerConnectionError("done"))
+            await connection.closed
+        assert taken_ms == min(request_timeout_ms // 5 * 4, 2**31 - 1)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(story())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_socket_that_refuses_an_option_ends_the_attempt(new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OverflowError("canary")
+
+    monkeypatch.setattr(write_stream, "_set_socket_options", refuse)
+    complaints: list[object] = []
+
+    async def story() -> KafkaError:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        async with FakeCluster(1) as cluster, asyncio.timeout(10):
+            with pytest.raises(BrokerConnectionError) as caught:
+                await connected_socket(cluster)
+        return caught.value
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        error = runner.run(story())
+
+    assert str(error) == "broker 1: the connection cannot be used: OverflowError"
+    assert complaints == []

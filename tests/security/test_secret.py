@@ -100,3 +100,34 @@ def test_secret_of_another_type_is_refused_without_its_value(value: object) -> N
         Secret(value)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be a str, not"):
         Secret.from_env(value)  # type: ignore[arg-type]
+
+
+def test_byte_order_mark_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"\xef\xbb\xbfpassword\r\n")
+
+    assert Secret.from_file(path).reveal() == "password"
+
+
+def said_by(refused: BaseException) -> str:
+    contexts = [refused, refused.__cause__, refused.__context__]
+    return "".join(f"{each} {each!r}" for each in contexts) + "".join(traceback.format_exception(refused))
+
+
+def test_text_that_utf_8_cannot_write_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", f"p\udce4ss-{CANARY}")  # as Python reads a variable in Latin-1
+    path = tmp_path / "password"
+    path.write_bytes(f"päss-{CANARY}".encode("latin-1"))
+    cases = (
+        (lambda: Secret(f"p\ud83dss-{CANARY}"), "the text of a Secret is not valid Unicode: it has lone surrogates"),
+        (Secret.from_env("KAFKA_PASSWORD").reveal, "variable 'KAFKA_PASSWORD' of a Secret is not valid Unicode"),
+        (Secret.from_file(path).reveal, "of a Secret is not UTF-8"),
+    )
+    for call, words in cases:
+        with pytest.raises(ConfigurationError, match=words) as refused:
+            call()
+        assert CANARY not in said_by(refused.value)
+
+
+def test_secrets_of_files_with_any_name_are_compared() -> None:
+    assert Secret.from_file("a\udcff") == Secret.from_file("a\udcff") != Secret.from_file("b")

@@ -362,3 +362,58 @@ def test_plaintext_producer_loads_nothing_of_tls() -> None:
         command = [sys.executable, "-c", PROGRAM, cluster.bootstrap_servers]
         ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.stdout.strip() == "[]", ended.stdout + ended.stderr
+
+
+NO_UNICODE = f"{CANARY}\udce9"
+FILE_WITH_KEY = {"ssl_keystore_location": "client.pem"}
+
+
+@pytest.mark.parametrize(
+    "options, option",
+    [
+        (PLAIN | {"sasl_password": NO_UNICODE}, "sasl_password"),
+        (SCRAM | {"sasl_password": NO_UNICODE}, "sasl_password"),
+        (PLAIN | {"sasl_password": Secret.from_env("NO_UNICODE")}, "sasl_password"),
+        (PLAIN | {"sasl_username": NO_UNICODE}, "sasl_username"),
+        (without(PLAIN, "sasl_username", "sasl_password") | {"sasl_jaas_config": f"{JAAS}\ud83d"}, "sasl_jaas_config"),
+        (
+            without(PLAIN, "sasl_username", "sasl_password") | {"sasl_jaas_config": Secret.from_env("NO_UNICODE")},
+            "sasl_jaas_config",
+        ),
+        (TLS | FILE_WITH_KEY | {"ssl_key_password": NO_UNICODE}, "ssl_key_password"),
+        (TLS | FILE_WITH_KEY | {"ssl_key_password": Secret.from_env("NO_UNICODE")}, "ssl_key_password"),
+        (TLS | FILE_WITH_KEY | {"ssl_keystore_password": NO_UNICODE}, "ssl_keystore_password"),
+        ({"proxy_url": Secret.from_env("NO_UNICODE")}, "proxy_url"),
+        (GSSAPI | {"sasl_kerberos_service_name": NO_UNICODE}, "sasl_kerberos_service_name"),
+    ],
+)
+def test_text_that_is_not_unicode_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], option: str
+) -> None:
+    monkeypatch.setenv("NO_UNICODE", NO_UNICODE)
+    error = refusal(options)
+
+    assert error.option == option
+    assert option in str(error)
+    assert "is not valid Unicode: it has lone surrogates" in str(error)
+    assert CANARY not in f"{error!r} {error.__cause__!r} {error.__context__!r}"
+
+
+def test_half_of_a_surrogate_pair_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        f"bootstrap.servers=h:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        f"sasl.username=alice\nsasl.password={CANARY}\\ud83d\n"
+    )
+    with pytest.raises(ConfigurationError, match="line 5: sasl_password is not valid Unicode") as caught:
+        ProducerConfig.from_properties_file(path)
+
+    assert CANARY not in f"{caught.value} {caught.value!r}"
+
+
+@pytest.mark.parametrize("suite", ["a\0b", "é", "a\ud83d"])
+def test_cipher_suite_with_other_characters_is_refused(suite: str) -> None:
+    error = refusal(TLS | {"ssl_cipher_suites": [suite]})
+
+    assert error.option == "ssl_cipher_suites"
+    assert "other than printable ASCII" in str(error)

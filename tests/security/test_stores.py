@@ -1,5 +1,6 @@
 """Stores of every kind and state: what is read, and which text says what is wrong."""
 
+import base64
 import errno
 import os
 import ssl
@@ -378,7 +379,7 @@ def test_inline_key_and_chain_are_checked() -> None:
     assert refusal_of(key=inline(encrypted(CLIENT), CLIENT.chain))[0] == "ssl_key_password"
 
 
-@pytest.mark.parametrize("suite", ["TLS_NO_WITH_SUCH_SUITE", "such"])
+@pytest.mark.parametrize("suite", ["TLS_NO_WITH_SUCH_SUITE", "such", "a\0b", "a\ud83d"])
 def test_unknown_cipher_suite_is_refused(suite: str) -> None:
     option, text = refusal_of(rules=TlsRules(cipher_suites=("ECDHE-RSA-AES128-GCM-SHA256", suite)))
     assert (option, "is not a cipher suite that this OpenSSL" in text) == ("ssl_cipher_suites", True)
@@ -396,3 +397,41 @@ def test_damaged_jks_is_refused_at_every_byte(tmp_path: Path, name: str) -> None
         damaged = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
         with pytest.raises(ConfigurationError):
             own(damaged, tmp_path, "storepass", key_password="pässword" if "other" in name else None).read()
+
+
+def with_uses(certificate: str) -> str:
+    """A certificate as OpenSSL writes it with `-trustout`: behind it a list of uses, here an empty one."""
+    content = base64.encodebytes(der(certificate) + b"\x30\x00").decode()
+    return f"-----BEGIN TRUSTED CERTIFICATE-----\n{content}-----END TRUSTED CERTIFICATE-----\n"
+
+
+def test_certificate_with_uses_of_openssl_is_refused(tmp_path: Path) -> None:
+    """Its uses may say that it is not to be trusted."""
+    option, text = refusal_of(trust(ROOT.certificate + with_uses(ROOT.certificate), tmp_path))
+    assert option == "ssl_truststore_location"
+    assert "it has a TRUSTED CERTIFICATE" in text
+    assert "openssl x509 -in FILE -out FILE.pem" in text
+    assert "TRUSTED CERTIFICATE" in refusal_of(key=own(CLIENT.key + with_uses(CLIENT.chain), tmp_path))[1]
+
+
+@pytest.mark.parametrize("form", ["PKCS8", "OpenSSL"])
+@pytest.mark.parametrize(
+    "password, words",
+    [("p" * 1025, "has 1025 bytes, and OpenSSL takes at most 1024"), ("p\udcff", "is not valid Unicode")],
+)
+def test_password_that_openssl_does_not_take_names_its_option(  # noqa: PLR0917  # a row of the table
+    tmp_path: Path, form: str, password: str, words: str
+) -> None:
+    content = encrypted(CLIENT, form=form) + CLIENT.chain
+    for name, key in (
+        ("ssl_key_password", own(content, tmp_path, key_password=password)),
+        ("ssl_keystore_password", own(content, tmp_path, password)),
+    ):
+        option, text = refusal_of(key=key)
+        assert (option, f"{name} {words}" in text) == (name, True)
+
+
+def test_password_of_pkcs12_that_is_not_unicode_names_its_option(tmp_path: Path) -> None:
+    option, text = refusal_of(key=own(pkcs12_of(CLIENT), tmp_path, "p\udcff"))
+
+    assert (option, "ssl_keystore_password is not valid Unicode" in text) == ("ssl_keystore_password", True)

@@ -362,3 +362,114 @@ def test_repr_shows_region_and_role() -> None:
     assert repr(MskIam("eu-central-1", role_arn="arn:aws:iam::1:role/r")) == (
         "MskIam('eu-central-1', role_arn='arn:aws:iam::1:role/r')"
     )
+
+
+CLIENT_ARGUMENTS: dict[str, object] = {"url": "https://idp/token", "client_id": "id", "client_secret": CANARY}
+KEY_ARGUMENTS: dict[str, object] = {
+    "url": "https://idp/token",
+    "private_key_file": "key.pem",
+    "issuer": "i",
+    "subject": "s",
+}
+
+
+@pytest.mark.parametrize("make, given", [(ClientCredentials, CLIENT_ARGUMENTS), (JwtBearer, KEY_ARGUMENTS)])
+@pytest.mark.parametrize(
+    "argument, value, words",
+    [
+        ("url", None, "must be a str, not NoneType"),
+        ("url", b"https://idp/", "must be a str, not bytes"),
+        ("url", "https://idp/t\xf8ken", "characters that no request can have"),
+        ("url", "https://idp/a b", "characters that no request can have"),
+        ("url", "https://idp/?a=\xf8", "characters that no request can have"),
+        ("url", "https://idp/\ud83d", "is not valid Unicode"),
+        ("url", "https://i dp/token", "characters that no request can have"),
+        ("url", f"https://{'x' * 64}/token", "characters that no request can have"),
+        ("timeout_s", 0, "a number of seconds above 0, at most 86400, not 0"),
+        ("timeout_s", -1, "a number of seconds above 0"),
+        ("timeout_s", float("nan"), "a number of seconds above 0"),
+        ("timeout_s", float("inf"), "a number of seconds above 0"),
+        ("timeout_s", "5", "a number of seconds above 0, at most 86400, not str"),
+        ("timeout_s", True, "a number of seconds above 0, at most 86400, not bool"),
+        ("scope", ["a"], "must be a str, not list"),
+        ("extensions", "a=b", "must be a mapping of str to str, or None, not str"),
+        ("extensions", {"a": 5}, r"extensions\['a'\] must be a str, not int"),
+        ("extensions", {5: "a"}, "a name is of int"),
+        ("extensions", {"logical_cluster": "x"}, "a name has letters only"),
+        ("ssl_context", "ca.pem", "must be an ssl.SSLContext or None, not str"),
+    ],
+)
+def test_invalid_argument_of_an_endpoint_is_named(  # noqa: PLR0917  # a row of the table
+    make: Callable[..., object], given: dict[str, object], argument: str, value: object, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        make(**{**given, argument: value})
+
+    assert str(caught.value).startswith(argument)
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "argument, value, words",
+    [
+        ("client_id", 5, "must be a str, not int"),
+        ("client_id", "\ud83d", "is not valid Unicode"),
+        ("client_secret", "", "must not be empty"),
+        ("client_secret", Secret(""), "must not be empty"),
+        ("client_secret", None, "must be text or a Secret, not NoneType"),
+        ("client_secret", f"{CANARY}\udce9", "is not valid Unicode"),
+        ("parameters", {"x": 3600}, r"parameters\['x'\] must be a str, not int"),
+        ("parameters", {"audience": None}, r"parameters\['audience'\] must be a str, not NoneType"),
+        ("parameters", [("a", "b")], "must be a mapping of str to str, or None, not list"),
+    ],
+)
+def test_invalid_argument_of_client_credentials_is_named(argument: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        ClientCredentials(**{**CLIENT_ARGUMENTS, argument: value})  # type: ignore[arg-type]
+
+    assert str(caught.value).startswith(argument)
+    assert CANARY not in f"{caught.value} {caught.value.__context__!r}"
+
+
+@pytest.mark.parametrize(
+    "argument, value, words",
+    [
+        ("private_key_file", None, "must be a path, not NoneType"),
+        ("private_key_file", "", "must be a path in text, not empty"),
+        ("private_key_file", "a\0b", "without a NUL character"),
+        ("private_key_password", 5, "must be text or a Secret, not int"),
+        ("private_key_password", "", "must not be empty"),
+        ("algorithm", ["RS256"], "must be a str, not list"),
+        ("issuer", None, "must be a str, not NoneType"),
+        ("subject", "", "must not be empty"),
+        ("audience", 5, "must be a str, not int"),
+        ("key_id", 5, "must be a str, not int"),
+    ],
+)
+def test_invalid_argument_of_a_signed_assertion_is_named(argument: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        JwtBearer(**{**KEY_ARGUMENTS, argument: value})  # type: ignore[arg-type]
+
+    assert str(caught.value).startswith(argument)
+
+
+async def test_secret_that_cannot_be_read_is_named(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = ClientCredentials(endpoint.url, client_id="a", client_secret=Secret.from_env("IDP_SECRET"))
+    monkeypatch.delenv("IDP_SECRET", raising=False)
+    with pytest.raises(TokenError, match="client_secret cannot be read: the environment variable 'IDP_SECRET'"):
+        await provider.token()
+    monkeypatch.setenv("IDP_SECRET", "")
+    with pytest.raises(TokenError, match="client_secret is empty"):
+        await provider.token()
+    monkeypatch.setenv("IDP_SECRET", f"{CANARY}\udce9")
+    with pytest.raises(TokenError, match="is not valid Unicode") as caught:
+        await provider.token()
+
+    assert CANARY not in f"{caught.value} {caught.value.__context__!r}"
+
+
+def test_user_in_a_url_that_cannot_be_read_is_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match="is not a URL") as caught:
+        credentials("https://user:pass-canary@idp\u2100/token")
+
+    assert "pass-canary" not in f"{caught.value} {caught.value.__context__!r}"
