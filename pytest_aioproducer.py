@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,26 +49,59 @@ def kafka_producer(
 ) -> Iterator[Producer | BlockingProducer]:
     """A producer for `kafka_cluster`: a `Producer` in an async test, else a started `BlockingProducer`.
 
-    In an async test it starts and closes on the event loop that runs the test, before and after the test's own code.
+    In an async test it starts and closes on the event loop that runs the test, before and after the test's own code;
+    with `@given` of Hypothesis for each example, of which each may have a loop of its own.
+
+    Raises:
+        RuntimeError: an async test that runs already asks for it by `getfixturevalue`.
     """
     from aioproducer import BlockingProducer, Producer
 
     test = request.function
-    if not inspect.iscoroutinefunction(test):
+    _check_test_can_start_it()
+    of_hypothesis = getattr(test, "hypothesis", None)
+    body = test if of_hypothesis is None else of_hypothesis.inner_test
+    if not inspect.iscoroutinefunction(body):
         with BlockingProducer(kafka_cluster.bootstrap_servers) as blocking:
             yield blocking
         return
     producer = Producer(kafka_cluster.bootstrap_servers)
 
-    @functools.wraps(test)
+    @functools.wraps(body)
     async def test_with_producer(*args: object, **kwargs: object) -> None:
+        if producer.explain().state == "closed":
+            # by the example before: other fixtures hold this object, so it is made again in its place
+            Producer.__init__(producer, kafka_cluster.bootstrap_servers)
         async with producer:
-            await test(*args, **kwargs)
+            await body(*args, **kwargs)
 
     # An async fixture may run on another loop than the test, and each plugin wants its own kind of them.
-    request.node.obj = test_with_producer
-    yield producer
-    request.node.obj = test
+    if of_hypothesis is None:
+        request.node.obj = test_with_producer
+        yield producer
+        request.node.obj = test
+    else:
+        of_hypothesis.inner_test = test_with_producer
+        yield producer
+        of_hypothesis.inner_test = body
+
+
+def _check_test_can_start_it() -> None:
+    """Refuse a request from within a running async test, where nothing is left that could start and close it.
+
+    Raises:
+        RuntimeError: says what to do instead.
+    """
+    import asyncio
+
+    is_in_test = os.environ.get("PYTEST_CURRENT_TEST", "").endswith(" (call)")
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - None where no loop runs, instead of an exception
+    if is_in_test and loop is not None:
+        raise RuntimeError(
+            "kafka_producer must be an argument of the async test, or of a fixture that it uses: getfixturevalue "
+            "within the test comes too late to start it. Or make one there: "
+            "`async with Producer(kafka_cluster.bootstrap_servers) as producer:`"
+        )
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Follows a topic with aiokafka's consumer, and shows its lasting errors once."""
 
 import logging
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,8 +10,8 @@ import anyio
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError, KafkaError
 
-from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.connecting import CONNECT_TIMEOUT_S
+from aioproducer.cli.process import tell
 from aioproducer.config import ProducerConfig
 from aioproducer.integrations._aiokafka_security import aiokafka_security
 
@@ -21,6 +20,8 @@ STOP_TIMEOUT_S = 3.0
 BATCH_WAIT_MS = 500
 MAX_BATCH_RECORDS = 1_000
 COMMIT_INTERVAL_S = 1.0
+CAREFUL_PAUSE_S = 0.05
+SHOWN_BYTES = 40  # of what is not UTF-8
 PASSING_S = 1.0  # shorter errors are not shown: a coordinator is being elected, a leader moves
 REPEAT_AFTER_S = 60.0
 
@@ -40,6 +41,10 @@ class UnreachableError(Exception):
     """No broker answered."""
 
 
+class UnreadableRecordError(Exception):
+    """A record that aiokafka's consumer cannot read; says which, and why."""
+
+
 class Tail:
     """A started consumer of one topic.
 
@@ -51,6 +56,8 @@ class Tail:
         self._settings = settings
         self._next_offsets: dict[TopicPartition, int] = {}
         self._commit_at = time.monotonic() + COMMIT_INTERVAL_S
+        self._is_careful = False
+        self._unreadable: UnreadableRecordError | None = None
 
     async def has_topic(self) -> bool:
         return self._settings.topic in await self._consumer.topics()
@@ -70,12 +77,44 @@ class Tail:
             await self._consumer.position(partition)
 
     async def next_batch(self, at_most: int) -> Sequence[ConsumerRecord]:
-        """Return up to `at_most` records, or none after half a second."""
+        """Return up to `at_most` records, or none after half a second.
+
+        Raises:
+            UnreadableRecordError: a record cannot be read; those before it in its partition were returned.
+        """
         await self._commit_now_and_then()
-        batches: Mapping[TopicPartition, Sequence[ConsumerRecord]] = await self._consumer.getmany(
-            timeout_ms=BATCH_WAIT_MS, max_records=min(at_most, MAX_BATCH_RECORDS)
-        )
+        if self._is_careful:
+            return await self._one_of_each(at_most)
+        try:
+            batches: Mapping[TopicPartition, Sequence[ConsumerRecord]] = await self._consumer.getmany(
+                timeout_ms=BATCH_WAIT_MS, max_records=min(at_most, MAX_BATCH_RECORDS)
+            )
+        except UnicodeDecodeError:  # its records are fetched again, one by one, to find out which it is
+            self._is_careful = True
+            return []
         return [record for batch in batches.values() for record in batch]
+
+    async def _one_of_each(self, at_most: int) -> Sequence[ConsumerRecord]:
+        """Return up to one record of each partition; after an error, a position is that of the unreadable record."""
+        if self._unreadable is not None:
+            raise self._unreadable
+        found: list[ConsumerRecord] = []
+        for partition in sorted(self._consumer.assignment()):
+            if len(found) == at_most:
+                break
+            try:
+                batches = await self._consumer.getmany(partition, timeout_ms=0, max_records=1)
+            except UnicodeDecodeError as error:
+                where = f"partition {partition.partition}, offset {await self._consumer.position(partition)}"
+                self._unreadable = UnreadableRecordError(
+                    f"the record of {partition.topic} at {where} cannot be read: the name of a header, "
+                    f"0x{error.object[:SHOWN_BYTES].hex()}, is not UTF-8"
+                )
+                break  # raised when what was found is shown
+            found += [record for batch in batches.values() for record in batch]
+        if not found:
+            await anyio.sleep(CAREFUL_PAUSE_S)
+        return found
 
     def done(self, records: Sequence[ConsumerRecord]) -> None:
         for record in records:
@@ -153,4 +192,4 @@ class ConsumerLog(logging.Handler):
         if not self.is_shown or now < self._show_at.setdefault(message, now + PASSING_S):
             return
         self._show_at[message] = now + REPEAT_AFTER_S
-        print(f"aioproducer: {printable(message, None)}", file=sys.stderr)
+        tell(f"aioproducer: {message}")

@@ -13,6 +13,7 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from aioproducer._protocol.cluster_text import printable
+from aioproducer.cli.process import wait_until_writable
 
 APPEND_TIME: Final = 1
 NULL: Final = "null"
@@ -41,7 +42,10 @@ def text_line(record: ConsumerRecord) -> bytes:
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """Return a JSON object; a key, value or header that is not UTF-8 becomes `{"base64": "..."}`."""
+    """Return a JSON object; a key, value or header that is not UTF-8 becomes `{"base64": "..."}`.
+
+    Characters that are not printable are escaped, so that a record cannot control the terminal.
+    """
     fields = {
         "topic": record.topic,
         "partition": record.partition,
@@ -52,7 +56,10 @@ def json_line(record: ConsumerRecord) -> bytes:
         "value": _json(record.value),
         "headers": [[name, _json(value)] for name, value in record.headers],
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else _json_escape(letter) for letter in text)
+    return text.encode() + b"\n"
 
 
 def value_line(record: ConsumerRecord) -> bytes:
@@ -67,6 +74,11 @@ def _shown(content: bytes | None) -> str:
     except UnicodeDecodeError:
         return f"0x{content.hex()}"
     return printable(text, None)
+
+
+def _json_escape(letter: str) -> str:
+    units = letter.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _json(content: bytes | None) -> str | Mapping[str, str] | None:
@@ -126,9 +138,11 @@ def _told(error: OSError) -> Exception:
 
 def _write_all(content: bytes) -> OSError | None:
     rest = memoryview(content)
-    try:
-        while rest:
+    while rest:
+        try:
             rest = rest[os.write(STANDARD_OUTPUT, rest) :]
-    except OSError as error:
-        return error
+        except BlockingIOError:  # full now: standard output is O_NONBLOCK, as asyncio and Node leave it
+            wait_until_writable(STANDARD_OUTPUT)
+        except OSError as error:
+            return error
     return None

@@ -9,13 +9,16 @@ import typer
 
 from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._protocol.cluster_text import printable
+from aioproducer.cli.arguments import checked_timeout
 from aioproducer.cli.connecting import connected
 from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, discard, tell
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
 
-Timeout: TypeAlias = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each answer of a broker.")]
+Timeout: TypeAlias = Annotated[
+    float, typer.Option(metavar="SECONDS", callback=checked_timeout, help="For each answer of a broker.")
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 

@@ -6,7 +6,7 @@ An argument wins over the file of `--config`, and the file over the environment 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Annotated, Final, NamedTuple, TypeAlias
@@ -55,6 +55,24 @@ TokenProviderName: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+LEAST_TIMEOUT_S: Final = 0.1
+MOST_SECONDS: Final = 2_147_483
+"""As many as an int32 has in milliseconds: what sockets and requests take."""
+
+
+def seconds_from(least: float) -> Callable[[float | None], float | None]:
+    """Return the check of an option in seconds; what is no number is refused too, which `min` and `max` let pass."""
+
+    def check(seconds: float | None) -> float | None:
+        if seconds is not None and not least <= seconds <= MOST_SECONDS:
+            raise typer.BadParameter(f"{seconds:g} is not a number of seconds from {least:g} to {MOST_SECONDS}.")
+        return seconds
+
+    return check
+
+
+checked_timeout = seconds_from(LEAST_TIMEOUT_S)
 
 _PROVIDER: Final = "sasl.token.provider"
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
@@ -213,6 +231,8 @@ def config_of_connections(server: str | None, properties: FileProperties, *, cli
 
 
 def _read(path: str) -> dict[str, Property]:
+    if not path:  # as of a variable of the shell that is not set; it would be the current folder
+        raise ConfigurationError("--config must not be empty")
     try:
         return read_properties(path)
     except OSError as error:

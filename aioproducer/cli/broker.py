@@ -15,6 +15,7 @@ import typer
 from aioproducer.cli.process import EXIT_FAILED, discard, tell
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.testing.cluster_security import CA_FILE, CLIENT_FILE, LISTENERS, ClusterSecurity
+from aioproducer.testing.fake_broker import MOST_PARTITIONS
 from aioproducer.testing.kafka import BrokerStartError, KafkaCluster, MissingToolError
 from aioproducer.testing.kafka.cache import require_kafka_prerequisites
 from aioproducer.testing.kafka.server_properties import free_ports, is_free
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 TOPIC_PATTERN = re.compile(r"(?!\.{1,2}(:|$))(?P<name>[A-Za-z0-9._-]{1,249})(:(?P<partitions>[0-9]{1,20}))?")
 DEFAULT_PARTITIONS = 4
-MAX_PARTITIONS = 999_999  # limit for a topic
 MAX_NODES = 9
 LAST_PORT = 65_535
 
@@ -166,8 +166,8 @@ def _topics(arguments: Sequence[str]) -> dict[str, int]:
         if topic is None:
             usage_error(f"--topic {argument!r}: not like NAME or NAME:PARTITIONS, such as orders:6")
         name, partitions = topic["name"], int(topic["partitions"] or DEFAULT_PARTITIONS)
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            usage_error(f"--topic {argument!r}: a topic may have 1 to {MAX_PARTITIONS} partitions")
+        if not 1 <= partitions <= MOST_PARTITIONS:
+            usage_error(f"--topic {argument!r}: a topic may have 1 to {MOST_PARTITIONS} partitions")
         if name in topics:
             usage_error(f"--topic {name!r} is given twice")
         topics[name] = partitions
@@ -249,7 +249,7 @@ def write_client_properties(cluster: "Cluster", folder: Path) -> str:
             _write(folder / name, (cluster.security_folder / name).read_text("utf-8"))
     properties = cluster.client_properties(LISTENER, MECHANISM)
     properties["ssl.truststore.location"] = str((folder / CA_FILE).resolve())
-    text = WRITTEN_HERE + "".join(f"{name}={value}\n" for name, value in properties.items())
+    text = WRITTEN_HERE + "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
     path = folder / PROPERTIES_FILE
     _write(path, text)
     others = "".join(
@@ -259,6 +259,20 @@ def write_client_properties(cluster: "Cluster", folder: Path) -> str:
         f"{path}:\n{text}\nother listeners (certificate of a client: {folder / CLIENT_FILE}):\n{others}"
         f"users: alice/alice-secret, bob/bob-secret, with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512\n"
     )
+
+
+def _escaped(value: str) -> str:
+    """Return a value as property files have it: of ASCII, since Java reads other characters as ISO-8859-1."""
+    return "".join(map(_escape_of, value))
+
+
+def _escape_of(letter: str) -> str:
+    if letter == "\\":
+        return "\\\\"
+    if letter.isascii() and letter.isprintable():
+        return letter
+    units = letter.encode("utf-16-be", "surrogatepass").hex()  # a surrogate stands for a byte of a path
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from aioproducer.cli.arguments import (
     ConfigFile,
     FileProperties,
     TokenProviderName,
+    checked_timeout,
     config_of_connections,
     file_properties,
 )
@@ -40,7 +41,7 @@ def diagnose(
     config: ConfigFile = None,
     token_provider: TokenProviderName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per step.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each step.")] = 5.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", callback=checked_timeout, help="For each step.")] = 5.0,
 ) -> None:
     """Try each step of connecting to a cluster, then to each broker that it advertises.
 

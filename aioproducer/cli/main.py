@@ -19,6 +19,7 @@ from aioproducer.cli.process import (
     EXIT_USAGE,
     discard,
     let_any_text_out,
+    let_streams_wait,
     open_closed_streams,
     tell,
 )
@@ -49,6 +50,7 @@ _TAKES_NO_MORE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 def app() -> None:
     """Run the command line in `sys.argv`; a missing extra is one line and exit code 2."""
     open_closed_streams()
+    let_streams_wait()
     let_any_text_out()
     try:
         commands = command_line(sys.argv[1:])

@@ -14,7 +14,14 @@ from sqlalchemy.schema import ExecutableDDLElement
 
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.answering import Json, columns, say, say_json
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, file_properties, required_text
+from aioproducer.cli.arguments import (
+    BootstrapServer,
+    ConfigFile,
+    TokenProviderName,
+    file_properties,
+    required_text,
+    tell_ignored,
+)
 from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, tell
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.config import ProducerConfig
@@ -157,6 +164,7 @@ def relay(
         producer = ProducerConfig.from_kafka_properties(given)
     except ConfigurationError as error:
         usage_error(properties.located(error))
+    tell_ignored(properties)
 
     async def run(made: Outbox, engine: AsyncEngine) -> None:
         chosen = cast("Literal['stop', 'park', 'park key']", policy)

@@ -1,12 +1,20 @@
-"""Exit codes, and the standard streams, which may be closed, without an encoding, full, or without a reader."""
+"""Exit codes, and the standard streams.
+
+They may be closed, without an encoding, full, without a reader, or set to O_NONBLOCK by the process they come from, as
+asyncio and Node do with pipes. That flag belongs to the other side too, so it stays, and the command waits by itself.
+"""
 
 import codecs
 import io
 import os
+import select
 import sys
-from typing import BinaryIO, Final, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 from aioproducer._protocol.cluster_text import printable
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 EXIT_FAILED: Final = 1  # the command failed: a record was not delivered, no broker answered
 EXIT_USAGE: Final = 2  # nothing was done: an invalid argument, a port in use, a missing program or extra
@@ -48,6 +56,55 @@ def let_any_text_out() -> None:
             stream.reconfigure(encoding="utf-8" if is_ascii else None, errors="backslashreplace")
 
 
+def wait_until_readable(descriptor: int) -> None:
+    """Return when a read gives bytes, the end or an error; for a descriptor that had nothing now."""
+    _wait_for(descriptor, select.POLLIN)
+
+
+def wait_until_writable(descriptor: int) -> None:
+    """Return when a write takes bytes or fails; for a descriptor that took nothing now."""
+    _wait_for(descriptor, select.POLLOUT)
+
+
+def _wait_for(descriptor: int, event: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    poll.poll()
+
+
+def let_streams_wait() -> None:
+    """Let each standard stream that is O_NONBLOCK wait, as others do: Python's own loses text and raises."""
+    if os.name == "nt":  # which has no such flag
+        return
+    for descriptor, name in enumerate(STREAMS):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper) or os.get_blocking(descriptor):
+            continue
+        raw = _Waiting(descriptor, "w" if descriptor else "r", closefd=False)
+        waiting = io.TextIOWrapper(
+            io.BufferedWriter(raw) if descriptor else io.BufferedReader(raw),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, waiting)
+
+
+class _Waiting(io.FileIO):
+    """A descriptor that may be O_NONBLOCK, whose reads and writes wait nevertheless."""
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        while (size := super().readinto(buffer)) is None:
+            wait_until_readable(self.fileno())
+        return size
+
+    def write(self, content: "ReadableBuffer", /) -> int:
+        while (size := super().write(content)) is None:
+            wait_until_writable(self.fileno())
+        return size
+
+
 def discard(file: TextIO | BinaryIO) -> None:
     """Discard buffered and later output of a file that cannot be written, so that the exit does not report it."""
     null = os.open(os.devnull, os.O_WRONLY)
@@ -55,13 +112,13 @@ def discard(file: TextIO | BinaryIO) -> None:
     os.close(null)
 
 
-def tell(line: str) -> None:
+def tell(line: str, end: str = "\n") -> None:
     """Print a line to standard error; a full disk is ignored.
 
     Control characters are escaped, since brokers and other clients choose parts of error messages.
     """
     shown = "\n".join(printable(part, None) for part in line.split("\n"))
     try:
-        print(shown, file=sys.stderr, flush=True)
+        print(shown, end=end, file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)

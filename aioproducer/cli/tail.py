@@ -10,13 +10,20 @@ import typer
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
-from aioproducer._protocol.cluster_text import printable
 from aioproducer._shown_values import how_to_create
-from aioproducer.cli._tail_consumer import CLIENT_ID, ConsumerLog, Tail, TailSettings, UnreachableError, started_tail
+from aioproducer.cli._tail_consumer import (
+    CLIENT_ID,
+    ConsumerLog,
+    Tail,
+    TailSettings,
+    UnreachableError,
+    UnreadableRecordError,
+    started_tail,
+)
 from aioproducer.cli._tail_output import ReaderGoneError, TailFormat, is_reader_gone, line_writer, write
 from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
 from aioproducer.cli.connecting import CONNECT_TIMEOUT_S, connected
-from aioproducer.cli.process import EXIT_FAILED
+from aioproducer.cli.process import EXIT_FAILED, tell
 from aioproducer.cli.running import run_until_signal, usage_error
 from aioproducer.errors import ConfigurationError
 from aioproducer.errors import KafkaError as OwnError
@@ -61,7 +68,7 @@ def tail(
     """Show new records of a topic, until Ctrl-C; waits for a topic that does not exist yet.
 
     Exit code 0: ended by a signal, or after --max records.
-    1: no broker answers, or one refuses.
+    1: no broker answers, or one refuses; a record cannot be read.
     2: invalid usage.
     """
     _check(topic)
@@ -79,7 +86,7 @@ def tail(
         return
     except UnreachableError as unreachable:
         _fail(f"{unreachable}: {log.last}" if log.last else str(unreachable))
-    except (KafkaError, OwnError, OSError) as error:
+    except (KafkaError, OwnError, OSError, UnreadableRecordError) as error:
         _fail(str(error) or type(error).__name__)
 
 
@@ -95,7 +102,7 @@ async def _follow(
             await _show(tailed, line, max_records)
             return
         waiting = f"there is no topic {settings.topic} yet: waiting for it; {how_to_create(settings.topic)}"
-        print(f"aioproducer: {waiting}; Ctrl-C ends", file=sys.stderr)
+        tell(f"aioproducer: {waiting}; Ctrl-C ends")
         while not await _has_appeared(tailed):  # noqa: ASYNC110 - brokers send no events
             await anyio.sleep(TOPIC_POLL_S)
     # Another consumer: the first would begin at the end, and ignore a seek while it looks that up.
@@ -112,7 +119,7 @@ async def _has_appeared(tailed: Tail) -> bool:
 
 async def _show(tailed: Tail, line: Callable[[ConsumerRecord], bytes], max_records: int) -> None:
     await tailed.subscribe()
-    print(f"aioproducer: reading {tailed.topic}; Ctrl-C ends", file=sys.stderr)
+    tell(f"aioproducer: reading {tailed.topic}; Ctrl-C ends")
     left = max_records
     while left:
         records = await tailed.next_batch(left)
@@ -132,5 +139,5 @@ def _check(topic: str) -> None:
 
 
 def _fail(line: str) -> None:
-    print(f"aioproducer: {printable(line, None)}", file=sys.stderr)
+    tell(f"aioproducer: {line}")
     sys.exit(EXIT_FAILED)

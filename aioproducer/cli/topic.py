@@ -213,7 +213,7 @@ def _is_agreed(found: Sequence[DescribedTopic], servers: str) -> bool:
     for each in found:
         tell(f"topic {printable(each.name)}: {_size(each)}")
     noun = "this topic" if len(found) == 1 else f"these {len(found)} topics"
-    print(f"Delete {noun} with all records on {servers}? [y/N] ", end="", file=sys.stderr, flush=True)
+    tell(f"Delete {noun} with all records on {servers}? [y/N] ", end="")
     try:
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
     except KeyboardInterrupt:

@@ -20,7 +20,14 @@ from aioproducer._admin.transactions import (
 from aioproducer._protocol.cluster_text import printable
 from aioproducer._protocol.transaction_admin_messages import NO_TRANSACTION, PartitionProducers, TransactionDescription
 from aioproducer.cli.answering import Json, Timeout, answer, columns, say, say_json
-from aioproducer.cli.arguments import BootstrapServer, ConfigFile, TokenProviderName, connection_config, required_text
+from aioproducer.cli.arguments import (
+    BootstrapServer,
+    ConfigFile,
+    TokenProviderName,
+    connection_config,
+    required_text,
+    seconds_from,
+)
 from aioproducer.cli.connecting import CONNECT_TIMEOUT_S
 from aioproducer.cli.process import EXIT_FAILED, EXIT_LOST, EXIT_UNFINISHED, tell
 from aioproducer.cli.running import usage_error
@@ -106,7 +113,7 @@ def list_transactions(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            min=0,
+            callback=seconds_from(0),
             help=f"With --hanging: the broker's transaction.max.timeout.ms.  [default: {LONGEST_TRANSACTION_S:g}]",
             show_default=False,
         ),

@@ -38,6 +38,7 @@ from aioproducer.testing.fake_broker.settings import (
     ClusterSettings,
     FakeClusterOptions,
     check_options,
+    check_values,
     checked_racks,
     checked_topics,
 )
@@ -217,9 +218,9 @@ class FakeCluster(AnyFakeCluster):
         options: `FakeClusterOptions`.
 
     Raises:
-        TypeError: an option that does not exist, topics that are not a mapping of names to numbers.
+        TypeError: an option that does not exist, or of another type; topics that are not a mapping of names to numbers.
         ValueError: no node, another number of ports than nodes, an unknown profile, an invalid topic, or GSSAPI; a rack
-            of a node that there is not.
+            of a node that there is not; an option out of its range, a `transaction_version` that the release lacks.
         ModuleNotFoundError: the extra `testing` is not installed.
     """
 
@@ -238,6 +239,8 @@ class FakeCluster(AnyFakeCluster):
             raise ModuleNotFoundError("FakeCluster needs kio: pip install 'aioproducer[testing]'", name="kio")
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
+        if not callable(clock):
+            raise TypeError(f"clock must be a function that returns ms since 1970, not {type(clock).__name__}")
         if ports is not None and len(ports) != nodes:
             raise ValueError(f"{len(ports)} ports for {nodes} nodes")
         if security is not None and "GSSAPI" in security.mechanisms:
@@ -245,7 +248,9 @@ class FakeCluster(AnyFakeCluster):
         check_options(options)
         options.setdefault("replication_factor", min(3, nodes))
         options["racks"] = checked_racks(options.get("racks", {}), nodes)
-        self._settings = ClusterSettings(profile=profile_named(profile), security=security, **options)
+        release = profile_named(profile)
+        check_values(options, release)
+        self._settings = ClusterSettings(profile=release, security=security, **options)
         self._nodes = nodes
         self._topics = checked_topics(topics)
         self._ports = list(ports or [0] * nodes)

@@ -48,6 +48,7 @@ def restore_hang_up() -> None:
 @asynccontextmanager
 async def started(
     *arguments: str,
+    stdin: int = asyncio.subprocess.PIPE,
     stdout: int = asyncio.subprocess.PIPE,
     redirection: str = "",
     environment: Mapping[str, str] = MappingProxyType({}),
@@ -58,7 +59,7 @@ async def started(
         *shell,
         *PROGRAM,
         *arguments,
-        stdin=asyncio.subprocess.PIPE,
+        stdin=stdin,
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1", **environment},
@@ -120,6 +121,15 @@ async def arrival(cluster: FakeCluster, count: int, topic: str = "t") -> None:
     async with asyncio.timeout(15):
         while cluster.end_offset(topic, 0) < count:  # noqa: ASYNC110 - another process sends
             await asyncio.sleep(0.01)
+
+
+def read_to_end(descriptor: int) -> bytes:
+    """Read a pipe until its other side is closed."""
+    read = b""
+    while piece := os.read(descriptor, 65_536):
+        read += piece
+    os.close(descriptor)
+    return read
 
 
 async def feed(process: Process, lines: bytes) -> None:

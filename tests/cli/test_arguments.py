@@ -263,6 +263,40 @@ def test_diagnose_shows_what_a_producer_would_refuse(tmp_path: Path) -> None:
         assert text in ended.output
 
 
+@pytest.mark.parametrize("given", ["inf", "nan", "-inf", "1e300", "2147484", "0", "-1"])
+@pytest.mark.parametrize(
+    "command", [["topic", "list"], ["txn", "list"], ["diagnose"], ["topic", "delete", "t"]], ids=str
+)
+def test_timeout_has_one_range(command: list[str], given: str) -> None:
+    ended = refused(*command, "--timeout", given)
+
+    assert ended.code == 2
+    said = " ".join("\n".join(ended.errors).replace("│", " ").split())
+    assert "Invalid value for '--timeout': " in said
+    assert "is not a number of seconds from 0.1 to 2147483." in said
+
+
+@pytest.mark.parametrize("given", ["inf", "nan", "1e300", "-1"])
+@pytest.mark.parametrize(
+    "command", [["txn", "list", "--hanging", "--longest"], ["produce", "t", "--drain-timeout"]], ids=str
+)
+def test_other_times_have_a_range_too(command: list[str], given: str) -> None:
+    ended = refused(*command, given)
+
+    assert ended.code == 2
+    assert "2147483" in "\n".join(ended.errors)
+
+
+@pytest.mark.parametrize(
+    "command", [["produce", "t"], ["tail", "t"], ["topic", "list"], ["topic", "create", "t"]], ids=str
+)
+def test_empty_path_of_a_file_is_said(command: list[str]) -> None:
+    """As of a variable of the shell that is not set; it would be the current folder."""
+    ended = refused(*command, "--config", "")
+
+    assert (ended.code, ended.errors) == (2, ["--config must not be empty"])
+
+
 @pytest.mark.slow
 def test_produce_names_what_it_ignores_in_one_line(tmp_path: Path) -> None:
     text = "bootstrap.servers=f:1\nsession.timeout.ms=45000\nschema.registry.url=https://r\nmax.block.ms=1\n"

@@ -13,6 +13,7 @@ import pytest
 
 from aioproducer import Producer, ProducerConfig
 from aioproducer.cli.broker import check_folder
+from aioproducer.config._properties_file import read_properties
 from aioproducer.testing.cluster_security import LISTENERS
 from aioproducer.testing.kafka.broker_requests import ask_for_cluster
 from aioproducer.testing.kafka.server_properties import free_ports, is_free
@@ -46,6 +47,22 @@ def refused(*arguments: str, path: str | None = None) -> tuple[int, list[str]]:
     environment = None if path is None else {"PATH": path}
     ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, env=environment)
     return ended.returncode, ended.stderr.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bs\\n", "gr\u00fcn \U0001f600", " a=b:c#d!"], ids=ascii)
+def test_path_of_any_characters_is_escaped_in_the_file(tmp_path: Path, name: str) -> None:
+    """As Java reads it: a backslash begins an escape, other characters than ASCII are ISO-8859-1."""
+    folder = tmp_path / name
+    with running("--port", "0", "--secure", "--folder", str(folder)) as (process, _):
+        assert process.stdout is not None
+        next(line for line in process.stdout if line.startswith("users: "))
+        content = (folder / "client.properties").read_bytes()
+        found = read_properties(folder / "client.properties")
+
+    assert content.isascii()
+    assert found["ssl.truststore.location"].value == str(folder / "ca.pem")
+    assert Path(found["ssl.truststore.location"].value).exists()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import aioproducer
 from aioproducer import Producer
 from aioproducer.cli.main import WIDTH_OF_TABLES, command_line
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import run, values
+from tests.cli.commands import read_to_end, run, values
 
 COMMAND = [sys.executable, "-m", "aioproducer"]
 WITHOUT = "import sys; sys.modules[{library!r}] = None; from aioproducer.cli.main import app; app()"
@@ -53,6 +54,28 @@ def test_command_loads_only_what_it_needs() -> None:
     ended = run_without("aiokafka", "broker", "--nodes", "0")
 
     assert (ended.returncode, ended.stderr) == (2, "aioproducer: --nodes 0: must be 1 to 9\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_error", [False, True], ids=["output", "errors"])
+def test_stream_that_takes_nothing_now_is_waited_for(*, is_error: bool) -> None:
+    """A parent on asyncio or Node leaves O_NONBLOCK on its pipes."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(writer, b" " * 4096)
+    arguments, others = ["broker", "--nodes", "0"] if is_error else ["--version"], subprocess.PIPE
+    streams = {"stderr": writer, "stdout": others} if is_error else {"stdout": writer, "stderr": others}
+    with subprocess.Popen([*COMMAND, *arguments], **streams) as process:
+        os.close(writer)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        said = read_to_end(reader)[filled:]
+
+    assert process.returncode == (2 if is_error else 0)
+    assert said.startswith(b"aioproducer")
 
 
 @pytest.mark.slow

@@ -209,6 +209,18 @@ def test_relay_names_the_line_of_an_option(url: str, tmp_path: Path) -> None:
     assert "acks=1 is not for a relay with transactions" in result.errors[0]
 
 
+def test_relay_names_what_it_ignores(url: str, tmp_path: Path) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text("session.timeout.ms=45000\ngroup.id=g\n", "utf-8")
+    result = refused("outbox", "relay", url, "-b", "127.0.0.1:1", "--config", str(properties))
+
+    told, missing = result.errors
+    assert told.startswith("not used here: ")
+    assert "session.timeout.ms" in told
+    assert "group.id" in told
+    assert missing.startswith("there is no file")
+
+
 @pytest.mark.parametrize(
     "arguments,text",
     [

@@ -77,6 +77,23 @@ async def test_what_is_typed_is_sent_at_once(cluster: FakeCluster) -> None:
     assert values(cluster) == [b"a", b"b", b"c"]
 
 
+async def test_input_that_has_nothing_now_has_not_ended(cluster: FakeCluster) -> None:
+    """A parent on asyncio or Node leaves O_NONBLOCK on its pipes."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    async with started("produce", "t", "-b", cluster.bootstrap_servers, stdin=reader) as process:
+        os.close(reader)
+        os.write(writer, b"one\n")
+        await arrival(cluster, 1)
+        await asyncio.sleep(0.2)
+        os.write(writer, b"two\nthree")
+        os.close(writer)
+        command = await asyncio.wait_for(ended(process), 30)
+
+    assert values(cluster) == [b"one", b"two", b"three"]
+    assert (command.code, command.errors[0][:19]) == (0, "3 records delivered")
+
+
 async def test_rate_is_a_limit(cluster: FakeCluster) -> None:
     command = await run("produce", "t", "-b", cluster.bootstrap_servers, "--rate", "20", stdin=b"\n" * 11)
 

@@ -325,6 +325,10 @@ def test_open_quote_does_not_take_in_the_file() -> None:
         (b"id,id", "the header names a field twice: 'id'"),
         (b"id,\xe9", "not UTF-8: byte 0xe9 at position 4"),
         (b'id,"a"b', "not CSV: ',' expected after '\"'"),
+        (
+            b"id,n\r1,x\r2,y\r",
+            r"not CSV: a CR that is neither in quotes nor before LF; where lines end with CR alone: tr '\r' '\n'",
+        ),
         (b"a,idd", "--key: no such field: 'id' is not among a, idd; did you mean 'idd'?"),
     ],
     ids=repr,

@@ -7,10 +7,13 @@ import signal
 from asyncio.subprocess import Process
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer import message_accumulator
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from aioproducer._producer.producer import Producer
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import Ended, ended, refused, run, started
+from tests.cli.commands import Ended, ended, read_to_end, refused, run, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # each starts a process
 
@@ -120,6 +123,67 @@ async def test_output_that_is_full_is_one_line(cluster: FakeCluster) -> None:
         command = await asyncio.wait_for(ended(process), 30)
 
     assert (command.code, command.errors[-1]) == (1, "standard output: No space left on device")
+
+
+async def test_standard_error_that_is_full_hides_no_record(cluster: FakeCluster) -> None:
+    await send(cluster, b"v")
+    arguments = ["tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", "-n", "1"]
+    async with started(*arguments, redirection="2>/dev/full") as process:
+        command = await asyncio.wait_for(ended(process), 30)
+
+    assert (command.code, command.output) == (0, "0:0\tk\tv\n")
+
+
+async def test_output_that_takes_nothing_now_is_waited_for(cluster: FakeCluster) -> None:
+    """A parent on asyncio or Node leaves O_NONBLOCK on its pipes."""
+    await send(cluster, *[b"x" * 1_000] * 300)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    arguments = ["tail", "t", "-b", cluster.bootstrap_servers, "--from-beginning", "-n", "300", "--format", "value"]
+    async with started(*arguments, stdout=writer) as process:
+        os.close(writer)
+        first = await asyncio.to_thread(os.read, reader, 1)
+        await asyncio.sleep(0.5)  # the pipe is full meanwhile
+        rest = await asyncio.to_thread(read_to_end, reader)
+        command = await asyncio.wait_for(ended(process), 30)
+
+    assert (command.code, command.errors) == (0, ["reading t; Ctrl-C ends"])
+    assert first + rest == (b"x" * 1_000 + b"\n") * 300
+
+
+class NotText(str):
+    """A name that is not UTF-8, as other clients send."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        return b"\xff\xfe"
+
+
+async def send_with_names(servers: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send one batch with aiokafka's encoder in Python; its native one encodes names by itself."""
+    monkeypatch.setattr(message_accumulator, "DefaultRecordBatchBuilder", _DefaultRecordBatchBuilderPy)
+    async with AIOKafkaProducer(bootstrap_servers=servers) as client:
+        batch = client.create_batch()
+        for number, name in enumerate(names, start=1):
+            batch.append(timestamp=None, key=None, value=b"v%d" % number, headers=[(name, b"x")])
+        await (await client.send_batch(batch, "odd", partition=1))
+
+
+@pytest.mark.parametrize("options", [(), ("--group", "g"), ("--max", "2")], ids=["", "in a group", "at most 2"])
+async def test_header_name_that_is_not_text_is_one_line(
+    cluster: FakeCluster, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records before it are shown; the line says which one it is."""
+    cluster.create_topic("odd", 2)
+    await send_with_names(cluster.bootstrap_servers, ["h", NotText("h"), "h"], monkeypatch)
+
+    command = await run("tail", "odd", "-b", cluster.bootstrap_servers, "--from-beginning", *options)
+
+    assert (command.code, command.output) == (1, "1:0\tnull\tv1\n")
+    assert command.errors[1:] == [
+        "the record of odd at partition 1, offset 1 cannot be read: the name of a header, 0xfffe, is not UTF-8"
+    ]
 
 
 async def test_slow_reader_does_not_hold_up_ctrl_c(cluster: FakeCluster) -> None:

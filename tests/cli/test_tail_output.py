@@ -63,6 +63,19 @@ def test_json_has_every_field() -> None:
     }
 
 
+def test_json_controls_no_terminal() -> None:
+    """The object is the same: a program reads what was sent."""
+    text = "\x1b\x7f\x85\x9b\u202e\u2028\U000e0001 grün ✓ 😀"
+    record = Shown(text.encode(), key=text.encode(), headers=((text, text.encode()),))
+
+    line = line_writer(TailFormat.JSON)(record)
+
+    assert line.decode().removesuffix("\n").isprintable()
+    assert r"\u001b\u007f\u0085\u009b\u202e\u2028\udb40\udc01 grün ✓ 😀" in line.decode()
+    decoded = json.loads(line)
+    assert [decoded["key"], decoded["value"], decoded["headers"]] == [text, text, [[text, text]]]
+
+
 def test_value_is_its_bytes() -> None:
     write = line_writer(TailFormat.VALUE)
 

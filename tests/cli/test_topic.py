@@ -1,5 +1,6 @@
 """`aioproducer topic`, on the embedded cluster and on real brokers."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer.errors import MetadataTimeoutError
 from aioproducer.testing import FakeCluster
-from tests.cli.commands import Ended, refused, run
+from tests.cli.commands import Ended, ended, refused, run, started
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +92,25 @@ async def test_nothing_is_deleted_without_a_yes(answered: bytes) -> None:
         assert (ended.code, ended.output) == (1, "")
         assert ended.errors[-1].endswith("nothing was deleted")
         assert cluster.end_offset("t", 0) == 0  # it is there
+
+
+async def test_answer_that_comes_later_is_waited_for() -> None:
+    """A parent on asyncio or Node leaves O_NONBLOCK on its pipes."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    async with (
+        FakeCluster(1, topics={"t": 1}, auto_create_topics=False) as cluster,
+        started("topic", "delete", "t", "-b", cluster.bootstrap_servers, stdin=reader) as process,
+    ):
+        os.close(reader)
+        assert process.stderr is not None
+        await asyncio.wait_for(process.stderr.readuntil(b"[y/N] "), 30)
+        await asyncio.sleep(0.2)
+        os.write(writer, b"y\n")
+        os.close(writer)
+        command = await asyncio.wait_for(ended(process), 30)
+
+    assert (command.code, command.output) == (0, "topic t deleted\n")
 
 
 async def test_no_topic_is_deleted_if_one_does_not_exist() -> None:

@@ -408,6 +408,24 @@ def test_time_counts_from_the_first_call() -> None:
     assert deadline(this.scope) < 20 - 0.009  # type: ignore[operator]  # as above
 
 
+def test_time_counts_from_a_first_call_without_a_header() -> None:
+    this = request()
+    assert deadline(this) is None
+    time.sleep(0.01)
+
+    assert deadline(this, at_most=5) <= 5 - 0.009  # type: ignore[operator]  # not None
+
+
+def test_time_counts_from_a_first_call_with_an_invalid_header() -> None:
+    """A handler may answer with a time of its own choice."""
+    this = request(("x-request-timeout", "soon"))
+    with pytest.raises(InvalidDeadlineError):
+        deadline(this)
+    time.sleep(0.01)
+
+    assert deadline(this, headers=["x-budget"], at_most=5) <= 5 - 0.009  # type: ignore[operator]  # not None
+
+
 def test_no_time_left_is_an_error() -> None:
     this = request(("x-request-timeout", "0.005"))
     deadline(this)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 import struct
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -141,6 +142,40 @@ def test_nonsense_is_refused(options: dict[str, object]) -> None:
         FakeCluster(**options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "options,said",
+    [
+        ({"transaction_version": 7}, "Kafka 4.4.0 has transaction.version 0 to 2, not 7"),
+        ({"transaction_version": "2"}, "transaction_version must be an int or None, not str"),
+        ({"num_partitions": 0}, "num_partitions must be between 1 and 999999, not 0"),
+        ({"min_insync_replicas": "2"}, "min_insync_replicas must be an int, not str"),
+        ({"marker_delay_s": "1"}, "marker_delay_s must be a number of seconds, not str"),
+        ({"auto_create_topics": "no"}, "auto_create_topics must be a bool, not str"),
+        ({"metrics_subscription": {}}, "metrics_subscription must be a MetricsSubscription, not dict"),
+        ({"clock": 5}, "clock must be a function that returns ms since 1970, not int"),
+        ({"topics": {"t": 20_000_000}}, "topics['t'] must be 1 to 999999, or -1 for num_partitions, not 20000000"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("make", [FakeCluster, FakeCluster.in_thread], ids=["", "in a thread"])
+def test_wrong_option_is_refused_where_it_is_given(
+    make: Callable[..., object], options: dict[str, object], said: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+        make(1, **options)
+
+
+async def test_too_many_partitions_are_refused_at_once() -> None:
+    """Their creation would hold up every client for as long."""
+    async with FakeCluster(1, topics={"t": 1}) as cluster:
+        for count in (1_000_000, 20_000_000, 2**31 - 1):
+            with pytest.raises(TopicRefusedError, match=f"was set to {count}; a topic here may have 999999") as refused:
+                cluster.create_topic("big", count)
+            assert refused.value.code == ErrorCode.INVALID_PARTITIONS
+            with pytest.raises(TopicRefusedError, match="a topic here may have 999999"):
+                cluster.model.topics.add_partitions(cluster.model.topics.named("t"), count)  # type: ignore[arg-type]
+
+
 async def test_not_started_says_so() -> None:
     with pytest.raises(RuntimeError, match="async with FakeCluster"):
         _ = FakeCluster().bootstrap_servers
@@ -204,7 +239,7 @@ def test_uvloop_runs_it_too() -> None:
 @pytest.mark.parametrize(
     "options, kind, message",
     [
-        ({"topics": {"t": 0}}, ValueError, "topics['t'] must be at least 1, or -1 for num_partitions, not 0"),
+        ({"topics": {"t": 0}}, ValueError, "topics['t'] must be 1 to 999999, or -1 for num_partitions, not 0"),
         ({"topics": {"t": "1"}}, TypeError, "topics['t'] must be an int, its partitions, not str"),
         ({"topics": {"bad t": 1}}, ValueError, "topic 'bad t' has the character"),
         ({"topics": ["t"]}, TypeError, "topics must be a mapping of names to numbers of partitions, not list"),

@@ -145,6 +145,64 @@ def test_fixtures_serve_sync_and_async_tests(tmp_path: Path, mark: str, options:
     assert "5 passed" in output
 
 
+EXAMPLES = """
+import pytest
+from aioproducer import BlockingProducer, Producer
+from hypothesis import HealthCheck, given, settings, strategies
+
+few = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@pytest.fixture
+def service(kafka_producer):
+    async def place_order(number):
+        await kafka_producer.send("t", b"%d" % number)
+    return place_order
+
+@pytest.mark.{mark}
+@few
+@given(number=strategies.integers(0, 100))
+async def test_async(number, kafka_producer, service, consumed):
+    assert isinstance(kafka_producer, Producer)
+    before = len(consumed("t"))
+    await kafka_producer.send("t", b"0")
+    await service(number)
+    assert len(consumed("t")) == before + 2
+
+@few
+@given(number=strategies.integers(0, 100))
+def test_sync(number, kafka_producer):
+    assert isinstance(kafka_producer, BlockingProducer)
+    kafka_producer.send("t", b"%d" % number)
+
+@pytest.mark.{mark}
+async def test_later(request, kafka_cluster):
+    with pytest.raises(RuntimeError, match="kafka_producer must be an argument of the async test"):
+        request.getfixturevalue("kafka_producer")
+
+def test_later_in_a_sync_test(request):
+    assert isinstance(request.getfixturevalue("kafka_producer"), BlockingProducer)
+"""
+
+
+@pytest.mark.parametrize(
+    "mark, options",
+    [
+        pytest.param("asyncio", [*STRICT, "-p", "no:anyio"], id="pytest-asyncio strict"),
+        pytest.param("slow", [*AUTO, "-o", "markers=slow", "-p", "no:anyio"], id="auto"),
+        pytest.param("anyio", ["-p", "no:asyncio"], id="anyio alone"),
+    ],
+)
+def test_examples_of_hypothesis_and_late_requests(tmp_path: Path, mark: str, options: list[str]) -> None:
+    output = run_pytest(tmp_path, {"test_it.py": EXAMPLES.format(mark=mark)}, *options)
+
+    assert output.startswith("exit code 0"), output
+    assert "4 passed" in output
+
+
 def test_fixtures_need_no_plugin_for_async_tests(tmp_path: Path) -> None:
     output = run_pytest(tmp_path, {"test_sync.py": SYNC_TESTS}, "-p", "no:asyncio", "-p", "no:anyio")
 

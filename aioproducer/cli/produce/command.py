@@ -14,6 +14,7 @@ import typer
 
 from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer.cli.arguments import (
+    MOST_SECONDS,
     BootstrapServer,
     ConfigFile,
     FileProperties,
@@ -209,8 +210,8 @@ def _argument_problems(settings: FeedSettings, drain_timeout_s: float) -> Iterat
         yield "--key needs --format jsonl or csv: a plain line has no fields"
     if settings.records_per_s is not None and not 0 < settings.records_per_s < math.inf:
         yield f"--rate {settings.records_per_s:g}: must be above 0"
-    if not 0 <= drain_timeout_s < math.inf:
-        yield f"--drain-timeout {drain_timeout_s:g}: must be 0 or more seconds"
+    if not 0 <= drain_timeout_s <= MOST_SECONDS:
+        yield f"--drain-timeout {drain_timeout_s:g}: must be 0 to {MOST_SECONDS} seconds"
 
 
 @clears_frames
@@ -250,7 +251,7 @@ def _run(
 ) -> tuple[RunResult, Tally]:
     is_typed = any(source.path is None for source in settings.inputs) and sys.stdin.isatty()
     if is_typed:
-        print("reading what you type; Ctrl-D on an empty line ends it", file=sys.stderr)
+        tell("reading what you type; Ctrl-D on an empty line ends it")
     has_progress = sys.stderr.isatty() and not is_typed
 
     async def run() -> tuple[RunResult, Tally]:

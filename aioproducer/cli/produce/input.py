@@ -16,6 +16,8 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
+from aioproducer.cli.process import wait_until_readable
+
 STANDARD_INPUT = "-"
 CHUNK_BYTES = 256 * 1024
 READ_AHEAD = 4  # chunks that may be read before they are taken
@@ -116,7 +118,10 @@ class _Reading:
         with source.opened() as file:
             data = None
             while data != b"":
-                data = file.read(CHUNK_BYTES) or b""
+                data = file.read(CHUNK_BYTES)
+                if data is None:  # nothing now: standard input is O_NONBLOCK, as asyncio and Node leave it
+                    wait_until_readable(file.fileno())
+                    continue
                 self._room.acquire()
                 if self._is_stopped or not self._put(Chunk(index, data)):
                     return False
@@ -211,6 +216,8 @@ class LineSplitter:
 UTF8_MARK: Final = "\ufeff"
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 OPEN_QUOTE: Final = "unexpected end of data"  # the message of `csv` in strict mode for a text that ends within quotes
+
+LONE_CR: Final = "new-line character seen in unquoted field"  # how the message of `csv` for it begins
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | bool | None"
 """A decoded line; numbers stay text, so that a key keeps every digit."""
@@ -374,7 +381,7 @@ class CsvRows:
             return _row(text.removesuffix("\r"))
         except csv.Error as error:
             if str(error) != OPEN_QUOTE:
-                raise BadLineError("not CSV", str(error)) from None
+                raise _not_csv(error) from None
         self._lines, self._size_bytes = [text], size_bytes
         return ()
 
@@ -389,7 +396,7 @@ class CsvRows:
         try:
             return _row(row)
         except csv.Error as error:
-            raise BadLineError("not CSV", str(error)) from None
+            raise _not_csv(error) from None
 
     def _refuse_open_quote(self) -> NoReturn:
         self._lines.clear()
@@ -417,6 +424,13 @@ LineFormat: TypeAlias = PlainLines | JsonLines | CsvRows
 
 def _row(text: str) -> Sequence[str]:
     return next(csv.reader([text], strict=True), ())
+
+
+def _not_csv(error: csv.Error) -> BadLineError:
+    text = str(error)
+    if text.startswith(LONE_CR):  # goes on with advice for programs
+        text = "a CR that is neither in quotes nor before LF; where lines end with CR alone: tr '\\r' '\\n'"
+    return BadLineError("not CSV", text)
 
 
 def _ends_in_quotes(text: str) -> bool:

@@ -56,12 +56,12 @@ def deadline(
     _check_at_most(at_most)
     _check_headers(headers)
     scope = _scope_of(request)
+    now = time.monotonic()
+    arrived = scope.setdefault(_ARRIVED, now)  # also without a time: a later call may have one
+    assert isinstance(arrived, float)
     times = [*_times(scope, headers), *([] if at_most is None else [at_most])]
     if not times:
         return None
-    now = time.monotonic()
-    arrived = scope.setdefault(_ARRIVED, now)
-    assert isinstance(arrived, float)
     left = min(times) - (now - arrived)
     if left <= 0:
         text = f"the deadline of the request has passed, {-left:.1f} s ago"

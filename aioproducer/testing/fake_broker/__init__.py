@@ -4,3 +4,6 @@ Nothing in this folder reads a clock, draws unseeded randomness, opens a socket 
 (`aioproducer.testing.fake_cluster`) and a simulated network can drive the same brokers.
 `ModelCluster` is the entry point; each file of `apis/` serves one group of Kafka's requests.
 """
+
+MOST_PARTITIONS = 999_999
+"""Of a topic; more take longer to make than a client waits."""

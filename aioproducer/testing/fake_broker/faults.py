@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 
+from aioproducer.testing.fake_broker.numbers import check_seconds, check_whole_number
 from aioproducer.testing.fake_broker.wire.api_keys import ApiKey
 
-_INT16 = 2**15
-"""Codes are an int16 on the wire."""
+_INT16, _INT32, _INT64 = 2**15, 2**31, 2**63
+"""Limits of numbers on the wire: codes, times in ms and sizes, offsets."""
 
 
 class FaultKind(IntEnum):
@@ -66,6 +67,25 @@ class Where:
         )
 
 
+def _check_where(where: object) -> None:
+    """Refuse what no request has; not in `Where` itself, since brokers make one for each request.
+
+    Raises:
+        TypeError: names the field, and what it may be.
+        ValueError: a number that is too small.
+    """
+    if not isinstance(where, Where):
+        raise TypeError(f"where must be a Where, not {type(where).__name__}")
+    if not isinstance(where.api, ApiKey | None):
+        raise TypeError(f"where.api must be an ApiKey, such as ApiKey.PRODUCE, not {where.api!r}")
+    for name, number, least in (("node_id", where.node_id, 1), ("partition", where.partition, 0)):
+        if number is not None:
+            check_whole_number(f"where.{name}", number, least=least)
+    for name, text in (("client_id", where.client_id), ("topic", where.topic)):
+        if not isinstance(text, str | None):
+            raise TypeError(f"where.{name} must be a str, not {type(text).__name__}")
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Fault:
     """One rule. `hits` counts how often it has applied."""
@@ -95,23 +115,50 @@ class Fault:
     hits: int = 0
 
     def __post_init__(self) -> None:
-        """Check the arguments here: inside a broker a wrong one would fail far from the test's own line.
+        """Check the arguments here: inside a broker a wrong one would fail far from the test's own line, or do nothing.
 
         Raises:
-            TypeError: `where` or `code` of the wrong type.
-            ValueError: a code that no response has room for; a partition where whole requests are meant.
+            TypeError: an argument of the wrong type, or a field of `where`.
+            ValueError: a number that is too small, or that no response has room for; a partition where whole requests
+                are meant.
         """
-        if not isinstance(self.where, Where):
-            raise TypeError(f"where must be a Where, not {type(self.where).__name__}")
+        _check_where(self.where)
+        self._check_counts()
+        self._check_amount()
+        self._check_content()
         if self.kind not in _OF_PARTITIONS and (self.where.topic, self.where.partition) != (None, None):
             raise ValueError(
                 f"{self.kind.name} applies to whole requests: where may have api, node_id and client_id, not topic or "
                 "partition, which are for error, error_after_append, record_errors and omit_partition"
             )
-        if not isinstance(self.code, int) or isinstance(self.code, bool):
-            raise TypeError(f"code must be an ErrorCode or an int, not {type(self.code).__name__}")
-        if not -_INT16 <= self.code < _INT16:
-            raise ValueError(f"code must be between {-_INT16} and {_INT16 - 1}, not {self.code}")
+
+    def _check_counts(self) -> None:
+        if self.times is not None:
+            check_whole_number("times", self.times, least=0, kind="an int, or None for as often as it is met")
+        check_whole_number("skip", self.skip, least=0)
+        check_whole_number("code", self.code, least=-_INT16, most=_INT16 - 1, kind="an ErrorCode or an int")
+        if self.base_offset is not None:
+            check_whole_number("base_offset", self.base_offset, least=-_INT64, most=_INT64 - 1, kind="an int or None")
+
+    def _check_amount(self) -> None:
+        match self.kind:
+            case FaultKind.THROTTLE:
+                check_whole_number("throttle_ms", self.amount, least=0, most=_INT32 - 1)
+            case FaultKind.OVERSIZED_FRAME:
+                check_whole_number("size", self.amount, least=-_INT32, most=_INT32 - 1)
+            case FaultKind.DELAY_REQUEST | FaultKind.DELAY_RESPONSE | FaultKind.DELAY_TLS:
+                check_seconds("seconds", self.amount)
+
+    def _check_content(self) -> None:
+        is_garbage = self.kind in {FaultKind.GARBAGE, FaultKind.GARBAGE_TLS}
+        if is_garbage and not isinstance(self.data, bytes | bytearray | memoryview):
+            raise TypeError(f"data must be bytes, not {type(self.data).__name__}")
+        if not isinstance(self.records, Mapping):
+            raise TypeError(f"records must be a mapping of indexes to messages, not {type(self.records).__name__}")
+        for index, message in self.records.items():
+            check_whole_number("records: an index", index, least=0, most=_INT32 - 1)
+            if not isinstance(message, str | None):
+                raise TypeError(f"records[{index}] must be a str or None, not {type(message).__name__}")
 
     def _applies(self, request: Where) -> bool:
         """Whether the rule applies now; counts down `skip` and `times`."""
@@ -193,6 +240,8 @@ class Faults:  # noqa: PLR0904 - one method per fault
 
     def record_errors(self, records: Mapping[int, str | None], where: Where, *, code: int = 87) -> Fault:
         """Reject one batch because of some of its records (KIP-467)."""
+        if not isinstance(records, Mapping):
+            raise TypeError(f"records must be a mapping of indexes to messages, not {type(records).__name__}")
         message = f"One or more records have been rejected due to {len(records)} record errors in total"
         return self.add(
             Fault(kind=FaultKind.RECORD_ERRORS, where=where, code=code, records=dict(records), message=message)

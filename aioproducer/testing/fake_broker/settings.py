@@ -8,9 +8,11 @@ from typing import TypedDict
 
 from aioproducer.records import check_topic_name
 from aioproducer.testing.cluster_security import ClusterSecurity
+from aioproducer.testing.fake_broker import MOST_PARTITIONS
 from aioproducer.testing.fake_broker.client_metrics import MetricsSubscription
+from aioproducer.testing.fake_broker.numbers import check_seconds, check_whole_number
 from aioproducer.testing.fake_broker.topic_configs import TOPIC_CONFIG_DEFAULTS
-from aioproducer.testing.fake_broker.version_profiles import PROFILES, VersionProfile
+from aioproducer.testing.fake_broker.version_profiles import PROFILES, Features, VersionProfile
 
 NEWEST = next(iter(PROFILES))
 
@@ -133,6 +135,45 @@ def check_options(options: Iterable[str]) -> None:
         raise TypeError(f"FakeCluster has no option {unknown!r}; {hint}")
 
 
+_LEAST_AND_MOST: Mapping[str, tuple[int, int]] = {
+    "replication_factor": (1, 2**15 - 1),
+    "min_insync_replicas": (1, 2**31 - 1),
+    "num_partitions": (1, MOST_PARTITIONS),
+    "offsets_topic_partitions": (1, MOST_PARTITIONS),
+    "max_request_bytes": (1, 2**31 - 1),
+}
+_TYPES: Mapping[str, type] = {
+    "cluster_id": str,
+    "auto_create_topics": bool,
+    "transaction_partition_verification": bool,
+    "metrics_subscription": MetricsSubscription,
+}
+
+
+def check_values(options: Mapping[str, object], profile: VersionProfile) -> None:
+    """Refuse a value that no broker could have.
+
+    Raises:
+        TypeError: of another type; names the option and what is allowed.
+        ValueError: too small or too large; a `transaction_version` that the release does not have.
+    """
+    for name, given in options.items():
+        if name.endswith("_s"):
+            check_seconds(name, given)
+        elif name in _LEAST_AND_MOST:
+            least, most = _LEAST_AND_MOST[name]
+            check_whole_number(name, given, least=least, most=most)
+        elif name in _TYPES:
+            wanted = _TYPES[name]
+            if not isinstance(given, wanted):
+                raise TypeError(f"{name} must be a {wanted.__name__}, not {type(given).__name__}")
+    version = options.get("transaction_version")
+    if version is not None:
+        check_whole_number("transaction_version", version, least=0, kind="an int or None")
+        assert isinstance(version, int)
+        Features(profile, version)
+
+
 def checked_racks(racks: object, nodes: int) -> dict[int, str]:
     """Return a copy of the brokers' racks, by node id.
 
@@ -164,6 +205,7 @@ def checked_topics(topics: object) -> dict[str, int]:
         check_topic_name(name)
         if not isinstance(partitions, int) or isinstance(partitions, bool):
             raise TypeError(f"topics[{name!r}] must be an int, its partitions, not {type(partitions).__name__}")
-        if partitions < 1 and partitions != _CLUSTERS_DEFAULT:
-            raise ValueError(f"topics[{name!r}] must be at least 1, or -1 for num_partitions, not {partitions}")
+        if partitions != _CLUSTERS_DEFAULT and not 1 <= partitions <= MOST_PARTITIONS:
+            allowed = f"1 to {MOST_PARTITIONS}, or -1 for num_partitions"
+            raise ValueError(f"topics[{name!r}] must be {allowed}, not {partitions}")
     return checked

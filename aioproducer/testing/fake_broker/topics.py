@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from aioproducer.testing.fake_broker import MOST_PARTITIONS
 from aioproducer.testing.fake_broker.log.partition import Partition
 from aioproducer.testing.fake_broker.schedule import Schedule
 from aioproducer.testing.fake_broker.settings import ClusterSettings
@@ -138,6 +139,7 @@ class TopicCatalogue:
                 codes.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {present} partition(s); {count} would not be an increase.",
             )
+        check_count(count)
         if assignments is not None and len(assignments) != count - present:
             message = (
                 f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
@@ -165,6 +167,7 @@ class TopicCatalogue:
             raise TopicRefusedError(
                 codes.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
+        check_count(count)
         live = len(self._live_nodes())
         if copies > live:
             message = (
@@ -208,6 +211,13 @@ def check_name(name: str) -> None:
         fault = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if fault:
         raise TopicRefusedError(codes.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
+
+
+def check_count(partitions: int) -> None:
+    """Refuse so many partitions that making them would hold up every client."""
+    if partitions > MOST_PARTITIONS:
+        message = f"Number of partitions was set to {partitions}; a topic here may have {MOST_PARTITIONS}."
+        raise TopicRefusedError(codes.INVALID_PARTITIONS, message)
 
 
 def check_assignment(nodes: Sequence[int], live_nodes: Sequence[int]) -> None:

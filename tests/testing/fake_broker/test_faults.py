@@ -1,5 +1,6 @@
 """Every fault does what its verb says, as often as it was told to."""
 
+import re
 import struct
 
 import pytest
@@ -160,6 +161,56 @@ def test_fault_counts_its_hits() -> None:
     client.network.model.faults.clear()
 
     assert (fault.hits, client.produce("t", batch()).error_code) == (3, 0)
+
+
+PRODUCE = Where(api=ApiKey.PRODUCE)
+
+
+@pytest.mark.parametrize(
+    "fault,arguments,said",
+    [
+        ("delay", {"seconds": "0.2"}, "seconds must be a number of seconds, not str"),
+        ("delay", {"seconds": None}, "seconds must be a number of seconds, not NoneType"),
+        ("delay", {"seconds": float("nan")}, "seconds must be a number of seconds, 0 or more, not nan"),
+        ("delay_tls", {"seconds": -1, "where": Where()}, "seconds must be a number of seconds, 0 or more, not -1"),
+        ("throttle", {"throttle_ms": "500"}, "throttle_ms must be an int, not str"),
+        ("throttle", {"throttle_ms": -5}, "throttle_ms must be between 0 and 2147483647, not -5"),
+        ("garbage", {"data": "text"}, "data must be bytes, not str"),
+        ("garbage_tls", {"data": None, "where": Where()}, "data must be bytes, not NoneType"),
+        ("oversized_frame", {"size": 2**40}, "size must be between -2147483648 and 2147483647"),
+        ("stall", {"times": "3"}, "times must be an int, or None for as often as it is met, not str"),
+        ("stall", {"times": 1.5}, "times must be an int, or None for as often as it is met, not float"),
+        ("stall", {"times": True}, "times must be an int, or None for as often as it is met, not bool"),
+        ("stall", {"times": -1}, "times must be at least 0, not -1"),
+        ("stall", {"skip": "1"}, "skip must be an int, not str"),
+        ("stall", {"skip": -1}, "skip must be at least 0, not -1"),
+        ("stall", {"where": "PRODUCE"}, "where must be a Where, not str"),
+        (
+            "stall",
+            {"where": Where(api="PRODUCE")},
+            "where.api must be an ApiKey, such as ApiKey.PRODUCE, not 'PRODUCE'",
+        ),
+        ("stall", {"where": Where(api=0)}, "where.api must be an ApiKey, such as ApiKey.PRODUCE, not 0"),
+        ("stall", {"where": Where(node_id="1")}, "where.node_id must be an int, not str"),
+        ("stall", {"where": Where(node_id=0)}, "where.node_id must be at least 1, not 0"),
+        ("stall", {"where": Where(client_id=b"c")}, "where.client_id must be a str, not bytes"),
+        ("error", {"code": 3, "where": Where(topic=5)}, "where.topic must be a str, not int"),
+        ("error", {"code": 3, "where": Where(topic="t", partition="0")}, "where.partition must be an int, not str"),
+        ("error", {"code": "3"}, "code must be an ErrorCode or an int, not str"),
+        ("error", {"code": 2**15}, "code must be between -32768 and 32767, not 32768"),
+        ("error", {"code": 3, "base_offset": "0"}, "base_offset must be an int or None, not str"),
+        ("record_errors", {"records": [0]}, "records must be a mapping of indexes to messages, not list"),
+        ("record_errors", {"records": {"0": "x"}}, "records: an index must be an int, not str"),
+        ("record_errors", {"records": {0: 5}}, "records[0] must be a str or None, not int"),
+    ],
+    ids=str,
+)
+def test_wrong_argument_is_refused_where_it_is_given(fault: str, arguments: dict[str, object], said: str) -> None:
+    """It would make no fault, or another one: a test about a failure would pass without one."""
+    faults = ModelNetwork().model.faults
+
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+        getattr(faults, fault)(**{"where": PRODUCE, **arguments})
 
 
 @pytest.mark.parametrize("where", [Where(topic="t"), Where(partition=0)], ids=["topic", "partition"])
