@@ -121,14 +121,19 @@ class WaitQueues:
         )
         raise BufferFullError(message, outcome=Outcome.NOT_WRITTEN)
 
-    def join(self, record: WaitingRecord, *, is_counted: bool) -> None:
+    def join(self, record: WaitingRecord, *, is_counted: bool, generation: int | None = None) -> None:
         """Put a record in the queue of its topic or partition.
 
         Args:
             is_counted: no caller awaits it, so it counts towards the bounds until one does.
+            generation: of the flush that covers it; None: the current one.
         """
         record.call_order = next(self._order)
-        record.generation = self._generations.enter()
+        if generation is None:
+            record.generation = self._generations.enter()
+        else:
+            self._generations.enter_again(generation)
+            record.generation = generation
         if not self.records:
             self._open_batches.note_waiting(any_waits=True)
         self.records += 1

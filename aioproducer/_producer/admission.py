@@ -72,7 +72,7 @@ class Admission:
         if isinstance(taken, RecordArguments):
             delivery = self._try_append(taken)
             if delivery is None:
-                return self._queue(taken, deadline, is_counted=True).delivery
+                return self._queue(taken, deadline)
             taken = delivery
         return self.with_deadline(taken, deadline)
 
@@ -81,7 +81,7 @@ class Admission:
     ) -> Delivery:
         """Append a record, waiting if necessary; cancelled while it waits, the record is withdrawn."""
         if not isinstance(taken, (Delivery, RecordArguments)):
-            taken = self.with_deadline(await taken.finish(*self._bound(deadline), self._check_open), deadline)
+            taken = await self._finish(taken, deadline)
         if isinstance(taken, RecordArguments):
             delivery = self._try_append(taken)
             if delivery is None:
@@ -90,6 +90,23 @@ class Admission:
         await self._let_sender_work()
         return taken
 
+    async def _finish(self, record: UnfinishedRecord, deadline: RecordDeadline | None) -> Delivery:
+        """Append a record when its serializers have finished; a flush, commit or close that begins first waits for it.
+
+        Source: Serializer of Apache Kafka, which blocks `send`; a flush of another thread does not wait for it there.
+        """
+        running = self._running
+        generation = running.generations.enter()
+        try:
+            taken = await record.finish(*self._bound(deadline), self._check_open)
+            if isinstance(taken, RecordArguments):
+                return await self._wait(taken, deadline, generation)
+            if not taken.done():
+                running.open_batches.take_over_waiting_record(taken, generation, running.loop.time())
+            return self.with_deadline(taken, deadline)
+        finally:
+            running.generations.leave(generation)
+
     def _bound(self, deadline: RecordDeadline | None) -> tuple[float, str]:
         """Return the seconds that serializers may take, and the option or argument that says so."""
         max_block_s = self._running.max_block_s
@@ -97,8 +114,11 @@ class Admission:
             return left_s, f"deadline={deadline.seconds:g}"
         return max_block_s, f"max_block_ms={max_block_s * 1000:.0f}"
 
-    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
-        waiting = self._queue(record, deadline, is_counted=False)
+    async def _wait(
+        self, record: RecordArguments, deadline: RecordDeadline | None, generation: int | None = None
+    ) -> Delivery:
+        waiting = self._waiting(record, deadline)
+        self._join(waiting, is_counted=False, generation=generation)
         waiting.is_raised_by_its_call = True
         await self._wait_until_left(waiting)
         if waiting.delivery.done() and (error := waiting.delivery.exception()) is not None:
@@ -158,18 +178,17 @@ class Admission:
             running.record_hooks.refused_later(record, error)
             raise
 
-    def _queue(self, given: RecordArguments, deadline: RecordDeadline | None, *, is_counted: bool) -> WaitingRecord:
-        check_room = self._running.wait_queues.check_room if is_counted else None
-        record = self._waiting(given, deadline, check_room=check_room)
-        self._join(record, is_counted=is_counted)
-        return record
+    def _queue(self, given: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
+        record = self._waiting(given, deadline, check_room=self._running.wait_queues.check_room)
+        self._join(record, is_counted=True)
+        return record.delivery
 
-    def _join(self, record: WaitingRecord, *, is_counted: bool) -> None:
+    def _join(self, record: WaitingRecord, *, is_counted: bool, generation: int | None = None) -> None:
         """Queue a record until its topic is known and memory is free."""
         running = self._running
         if record.topic not in running.appender.topics:
             running.metadata.add_topic(record.topic, record.called_at)
-        running.wait_queues.join(record, is_counted=is_counted)
+        running.wait_queues.join(record, is_counted=is_counted, generation=generation)
         running.wakeup.set()
 
     def _waiting(
@@ -253,10 +272,12 @@ class Admission:
 class NonBlockingAdmission(Admission):
     """Leaves a record in its queue, within the limits of `send`, instead of waiting for its room."""
 
-    async def _wait(self, record: RecordArguments, deadline: RecordDeadline | None) -> Delivery:
+    async def _wait(
+        self, record: RecordArguments, deadline: RecordDeadline | None, generation: int | None = None
+    ) -> Delivery:
         waiting = self._waiting(record, deadline)
         has_room = self._running.wait_queues.has_room(waiting.size)
-        self._join(waiting, is_counted=has_room)
+        self._join(waiting, is_counted=has_room, generation=generation)
         if not has_room:
             await self._wait_until_left(waiting)
         return waiting.delivery

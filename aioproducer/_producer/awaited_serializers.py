@@ -59,8 +59,8 @@ class UnfinishedRecord:
         self._before = pipeline.serializing.get(self.topic)
         loop = asyncio.get_running_loop()
         self._called_at = loop.time()
-        self.end: asyncio.Future[None] = loop.create_future()  # done when it, and those before it, have left
-        pipeline.serializing[self.topic] = self.end
+        self._end: asyncio.Future[None] = loop.create_future()
+        pipeline.serializing[self.topic] = self._end
 
     async def finish(self, timeout_s: float, bound: str, check: Callable[[], object]) -> Delivery | RecordArguments:
         """Wait for the serializers and the records before it, and append it.
@@ -68,24 +68,24 @@ class UnfinishedRecord:
         Args:
             timeout_s: limit of the wait.
             bound: where the limit comes from, for the error.
-            check: raises if no records are taken any more.
+            check: raises if no records are taken any more. Called at first only: what begins to end later, such as the
+                producer or a transaction, waits for this record, or fails it.
 
         Raises:
             SerializationError: a serializer failed, or the time is over.
         """
         try:
             await self._serialize(timeout_s, bound, check)
-            return self._context.run(self._pipeline.append_bytes, *self._arguments)  # type: ignore[arg-type]
+            return self._append()
         finally:
             self._leave()
 
     async def _serialize(self, timeout_s: float, bound: str, check: Callable[[], object]) -> None:
         pending = [part for part in self._arguments if isinstance(part, PendingAwaitable)]
         try:
-            check()  # also at first: a transaction that is ending does not know of this record
+            check()
             await self._wait(timeout_s)
             self._normalize_headers()
-            check()
         except TimeoutError as error:
             text = f"the record for topic {self.topic!r} was not serialized within {bound}"
             late = self._error or SerializationError(text, topic=self.topic, outcome=Outcome.NOT_WRITTEN)
@@ -115,6 +115,16 @@ class UnfinishedRecord:
                 await asyncio.wait([self._before])  # unlike an await of it, does not cancel it
         if self._error is not None:  # `fail` was called in the turn in which the wait has ended
             raise self._error
+
+    def _append(self) -> Delivery | RecordArguments:
+        appender, append = self._pipeline.appender, self._pipeline.append_bytes
+        if not appender.closed:
+            return self._context.run(append, *self._arguments)  # type: ignore[arg-type]  # as `_serialize` left them
+        appender.closed = False
+        try:
+            return self._context.run(append, *self._arguments)  # type: ignore[arg-type]  # as above
+        finally:
+            appender.closed = True
 
     def _normalize_headers(self) -> None:
         headers = self._arguments[_HEADERS]
@@ -164,13 +174,13 @@ class UnfinishedRecord:
 
     def _leave(self, _: object = None) -> None:
         """Let the next record of the topic go on, once those before this one have ended."""
-        if self.end.done():
+        if self._end.done():
             return
         before = self._before
         if isinstance(before, asyncio.Future) and not before.done():
-            before.add_done_callback(_Leaving(self._pipeline, self.topic, self.end))
+            before.add_done_callback(_Leaving(self._pipeline, self.topic, self._end))
             return
-        _Leaving(self._pipeline, self.topic, self.end)()
+        _Leaving(self._pipeline, self.topic, self._end)()
 
     def __del__(self) -> None:
         """Do not hold up others, if the coroutine of the call was never awaited."""

@@ -234,21 +234,18 @@ class LifecycleMethods:
         """
         check_timeout(timeout)
         running = self._open_running()
-        began_at = running.loop.time()
-        is_serialized = await running.serialized("flush", timeout)
         generation = running.close_generation()
         failed = running.completion.unseen.begin_flush(generation)
+        began_at = running.loop.time()
         try:
-            left = 0
             try:
-                await running.flushed(generation, None if timeout is None else began_at + timeout - running.loop.time())
+                await running.flushed(generation, timeout)
             except TimeoutError:
                 left = running.generations.unfinished
-            if not is_serialized:
-                left += len(running.record_hooks.unfinished_records)
-            if left:  # else the last one ended in the same turn of the event loop
-                why = running.explain().summary
-                raise TimeoutError(f"flush: {unfinished_text(left)} not yet acknowledged after {timeout:g} s: {why}")
+                if left:  # else the last one ended in the same turn of the event loop
+                    why = running.explain().summary
+                    text = f"flush: {unfinished_text(left)} not yet acknowledged after {timeout:g} s: {why}"
+                    raise TimeoutError(text) from None
             error = await running.completion.take_error(failed)
         finally:
             running.completion.unseen.end_flush(failed)

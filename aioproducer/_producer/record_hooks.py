@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aioproducer.serializers import SerializerArgument
 
 
-class RecordHooks:  # noqa: PLR0904  # all that the user's code has to do with a record
+class RecordHooks:  # all that the user's code has to do with a record
     """The user's code around a record.
 
     Args:
@@ -136,11 +136,6 @@ class RecordHooks:  # noqa: PLR0904  # all that the user's code has to do with a
     def unfinished(self, pipeline: RecordPipeline, *arguments: object) -> UnfinishedRecord:
         """Return the record of a call that waits for its serializers, or for those of a record before it."""
         return UnfinishedRecord(pipeline, arguments, self.refused, self.unfinished_records)
-
-    async def finished(self, timeout_s: float | None) -> bool:
-        """Wait until the records whose serializers are awaited now are appended, or fail; False if the time is over."""
-        ends = [record.end for record in self.unfinished_records]
-        return not ends or not (await asyncio.wait(ends, timeout=timeout_s))[1]
 
     def fail_unfinished(self, error: KafkaError, topic: str | None = None) -> int:
         """Fail the records that wait for their serializers, of a topic or of all; return how many."""

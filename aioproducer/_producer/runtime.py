@@ -131,14 +131,12 @@ class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer do
 
     async def close(self, timeout_s: float) -> None:
         """Deliver the accepted records for at most `timeout_s` seconds, fail the rest, and stop all parts."""
-        self.flushes.drain_within(timeout_s)
-        if timeout_s > 0 and self.lifecycle.state is ProducerState.RUNNING:
-            await self.flushes.within_drain(self.serialized("close", None))  # they are accepted, and not yet taken
         if self.lifecycle.state in {ProducerState.STARTING, ProducerState.RUNNING}:
             self.lifecycle.move_to(ProducerState.CLOSING)
         self.stop_taking()
         self.calls.end()
         failed = self.completion.unseen.begin_flush(self.close_generation())
+        self.flushes.drain_within(timeout_s)
         try:
             if timeout_s > 0 and self.lifecycle.state is ProducerState.CLOSING:
                 await self._drain()
@@ -311,14 +309,6 @@ class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer do
         generation = self.generations.close()
         self.open_batches.close_soon()
         return generation
-
-    async def serialized(self, call: str, timeout_s: float | None) -> bool:
-        """Wait until the records whose serializers are awaited now are taken, or fail; False if the time is over."""
-        if not self.record_hooks.unfinished_records:
-            return True
-        calls, deadline = self.waiting_calls, None if timeout_s is None else self.loop.time() + timeout_s
-        with calls.waiting(call, calls.records, deadline=deadline):
-            return await self.record_hooks.finished(timeout_s)
 
     async def flushed(self, generation: int, timeout_s: float | None) -> None:
         """Wait until everything accepted up to a generation has ended; raises TimeoutError."""

@@ -101,9 +101,8 @@ class TransactionMethods:
             ProducerFencedError: as `transaction`. After any error with `outcome` UNKNOWN it may be committed.
         """
         runner, running = self._unlent_runner(), self._open_running()
+        self._disable_sending()
         with _waiting(running, "commit_transaction") as deadline:
-            await running.record_hooks.finished(running.max_block_s)  # they were called before
-            self._disable_sending()
             await runner.completer.commit(deadline=deadline)
 
     async def abort_transaction(self) -> None:
@@ -140,10 +139,9 @@ class TransactionMethods:
             ProducerFencedError: as `transaction`.
         """
         runner, running = self._unlent_runner(), self._open_running()
+        self._disable_sending()
         try:
             with _waiting(running, "prepare_transaction") as deadline:
-                await running.record_hooks.finished(running.max_block_s)
-                self._disable_sending()
                 return await runner.completer.prepare(deadline=deadline)
         finally:
             if runner.state_checks.is_taking:  # refused, since there is nothing to prepare

@@ -241,6 +241,7 @@ class ProducerParts:
             completion=self.completion,
             settlement=self.settlement,
             flushes=self.flushes,
+            unfinished=self.record_hooks.unfinished_records,
             fail_unfinished=self.record_hooks.fail_unfinished,
         )
         classes = dependencies.classes

@@ -48,18 +48,11 @@ class FlushWaiters:
 
     async def drain(self, before: Callable[[], Awaitable[None]] | None = None) -> bool:
         """Wait until everything accepted has ended; False if the time ran out. `before` is awaited within that time."""
-        return await self.within_drain(self._drain(before))
-
-    async def _drain(self, before: Callable[[], Awaitable[None]] | None) -> None:
-        if before is not None:
-            await before()
-        await self.wait_for(self.generations.current)
-
-    async def within_drain(self, wait: Awaitable[object]) -> bool:
-        """Wait within the bound of `drain_within`; False if the time ran out."""
         try:
             async with asyncio.timeout_at(self.drain_by) as self._draining:
-                await wait
+                if before is not None:
+                    await before()
+                await self.wait_for(self.generations.current)
         except TimeoutError:
             return False
         finally:

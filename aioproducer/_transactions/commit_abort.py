@@ -23,7 +23,7 @@ from aioproducer.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from aioproducer._accumulator.partition import Partition
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
@@ -353,9 +353,11 @@ class TransactionRecords:
         completion: Completion,
         settlement: Settlement,
         flushes: FlushWaiters,
+        unfinished: Collection[object],
         fail_unfinished: Callable[[KafkaError], object],
     ) -> None:
-        """Take none until `open`; `fail_unfinished` fails the records that wait for their serializers."""
+        """Take none until `open`; `unfinished` are the records that wait for their serializers."""
+        self._unfinished = unfinished
         self._fail_unfinished = fail_unfinished
         self._appender = appender
         self._wait_queues = wait_queues
@@ -372,7 +374,8 @@ class TransactionRecords:
     @property
     def taken(self) -> int:
         """Number of records of the open transaction, or else of the last."""
-        return self._accumulator.open_batches.records - self._records_before + self._wait_queues.records
+        appended = self._accumulator.open_batches.records - self._records_before
+        return appended + self._wait_queues.records + len(self._unfinished)
 
     def close(self) -> int:
         self._appender.closed = True

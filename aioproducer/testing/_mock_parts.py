@@ -200,8 +200,8 @@ class MockWaitQueues(WaitQueues):
         super().__init__(appender, *arguments, **options)  # type: ignore[arg-type]  # passed through
         self._own_appender = appender
 
-    def join(self, record: WaitingRecord, *, is_counted: bool) -> None:
-        super().join(record, is_counted=is_counted)
+    def join(self, record: WaitingRecord, *, is_counted: bool, generation: int | None = None) -> None:
+        super().join(record, is_counted=is_counted, generation=generation)
         if not self._own_appender.busy:  # else the sender serves it: one append at a time
             self.topic_known(record.topic)
             self.serve()
@@ -289,6 +289,7 @@ class _Resumed:
 
     def __init__(self, pipeline: RecordPipeline, sent: SentRecords, given: ProducerRecord | None) -> None:
         self.serializing = pipeline.serializing
+        self.appender = pipeline.appender
         self._pipeline = pipeline
         self._sent = sent
         self._given = given

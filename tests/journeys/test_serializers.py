@@ -3,8 +3,6 @@
 import asyncio
 import contextvars
 import gc
-import subprocess
-import sys
 import warnings
 from collections.abc import Awaitable, Iterator
 from functools import partial
@@ -368,6 +366,36 @@ async def test_transaction_ends_with_what_is_being_serialized(one_broker: FakeCl
     assert [record.value for record in one_broker.consumed("orders")] == [b"!u"] * (end == "commit_transaction")
 
 
+async def test_block_of_a_transaction_commits_what_is_being_serialized(one_broker: FakeCluster) -> None:
+    coded = Coded()
+    async with Producer(one_broker.bootstrap_servers, value_serializer=coded, transactional_id="t") as producer:
+        async with producer.transaction() as transaction:
+            waiting = asyncio.ensure_future(transaction.enqueue("orders", b"u"))
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.01, coded.may_end.set)
+        assert (await waiting).done()
+
+    assert [record.value for record in one_broker.consumed("orders")] == [b"!u"]
+
+
+async def test_flush_waits_for_no_record_that_is_accepted_later(one_broker: FakeCluster) -> None:
+    coded, later = Coded(), Coded()
+    async with Producer(one_broker.bootstrap_servers, linger_ms=20_000) as producer:
+        waiting = asyncio.ensure_future(producer.topic("orders", value=coded).enqueue(b"u"))
+        await asyncio.sleep(0)
+        flushing = asyncio.ensure_future(producer.flush())
+        await asyncio.sleep(0)
+        one_broker.create_topic("other", partitions=1)
+        other = asyncio.ensure_future(producer.topic("other", value=later).enqueue(b"w"))
+        await asyncio.sleep(0)
+        coded.may_end.set()
+        await flushing
+        assert (await waiting).done()
+        assert not other.done()
+        later.may_end.set()
+        await other
+
+
 @pytest.mark.parametrize("turns", [0, 1])  # before the call begins to wait, and while it waits
 async def test_record_of_an_aborted_transaction_is_not_of_the_next(one_broker: FakeCluster, turns: int) -> None:
     coded = Coded()
@@ -413,48 +441,6 @@ def test_blocking_producer_awaits(threaded_cluster: str) -> None:
         assert producer.send_many("orders", [b"v"] * 3).delivered == 3
         producer.flush()
         assert producer.statistics().records_acknowledged == 6
-
-
-async def serialize_slowly(value: bytes) -> bytes:
-    await asyncio.sleep(0.05)
-    return b"!" + value
-
-
-@pytest.mark.parametrize("end", ["flush", "close"])
-def test_blocking_producer_waits_for_what_is_being_serialized(threaded_cluster: str, end: str) -> None:
-    producer = BlockingProducer(threaded_cluster, value_serializer=serialize_slowly)
-    producer.start()
-    sent = [producer.send_threadsafe("orders", b"v") for _ in range(3)]
-    getattr(producer, end)()
-    assert [future.exception(0.5) for future in sent] == [None] * 3
-    producer.close()
-
-
-def test_blocking_transaction_commits_what_is_being_serialized(threaded_cluster: str) -> None:
-    with BlockingProducer(threaded_cluster, value_serializer=serialize_slowly, transactional_id="t") as producer:
-        with producer.transaction():
-            sent = producer.send_threadsafe("orders", b"v")
-        assert sent.exception(0.5) is None
-        assert producer.statistics().records_acknowledged == 1
-
-
-def test_program_that_ends_delivers_what_is_being_serialized(threaded_cluster: str) -> None:
-    program = f"""
-import asyncio
-from aioproducer import BlockingProducer
-
-async def serialize(value):
-    await asyncio.sleep(0.1 if value == b"soon" else 60)
-    return value
-
-producer = BlockingProducer({threaded_cluster!r}, value_serializer=serialize, exit_flush_timeout_ms=2000)
-producer.start()
-producer.send_threadsafe("orders", b"soon")
-producer.enqueue("orders", b"late")
-"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0
-    assert "1 record" in ended.stderr
 
 
 @pytest.fixture
