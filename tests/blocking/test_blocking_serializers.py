@@ -1,4 +1,4 @@
-"""Records whose serializers are awaited: flush, close, the end of a transaction and that of the process wait for them."""
+"""Records whose serializers are awaited: flush, close, and the ends of a transaction and of a process wait for them."""
 
 import asyncio
 import subprocess
