@@ -72,7 +72,7 @@ def seconds_from(least: float) -> Callable[[float | None], float | None]:
     return check
 
 
-checked_timeout = seconds_from(LEAST_TIMEOUT_S)
+checked_timeout: Final[Callable[[float | None], float | None]] = seconds_from(LEAST_TIMEOUT_S)
 
 _PROVIDER: Final = "sasl.token.provider"
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
