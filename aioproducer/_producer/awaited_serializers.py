@@ -117,14 +117,13 @@ class UnfinishedRecord:
             raise self._error
 
     def _append(self) -> Delivery | RecordArguments:
-        appender, append = self._pipeline.appender, self._pipeline.append_bytes
-        if not appender.closed:
-            return self._context.run(append, *self._arguments)  # type: ignore[arg-type]  # as `_serialize` left them
-        appender.closed = False
+        """Append, also while the producer or the transaction ends: the record was accepted before that began."""
+        appender = self._pipeline.appender
+        was_closed, appender.closed = appender.closed, False
         try:
-            return self._context.run(append, *self._arguments)  # type: ignore[arg-type]  # as above
+            return self._context.run(self._pipeline.append_bytes, *self._arguments)  # type: ignore[arg-type]
         finally:
-            appender.closed = True
+            appender.closed = appender.closed or was_closed  # the append may have failed the producer
 
     def _normalize_headers(self) -> None:
         headers = self._arguments[_HEADERS]
