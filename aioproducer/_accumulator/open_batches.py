@@ -23,31 +23,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK, BufferPool
 from aioproducer._accumulator.partition import ORDER_STEP, Batch
+from aioproducer._native.append import HEADER_SIZE
 from aioproducer._native.delivery import BatchResult
-from aioproducer._native.record_batch_header import HEADER_SIZE
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Mapping
 
+    from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
     from aioproducer._accumulator.events import ProducerEvents
     from aioproducer._accumulator.flush_generations import FlushGenerations
-    from aioproducer._accumulator.partition import (
-        BatchOptions,
-        DeliveryDeadlines,
-        Node,
-        Partition,
-        RecordDeadline,
-    )
+    from aioproducer._accumulator.partition import BatchOptions, Node, Partition, RecordDeadline, Topic
     from aioproducer._accumulator.producer_identity import ProducerIdentity
-    from aioproducer._accumulator.topic_partitions import Topic, TopicPartitions
+    from aioproducer._accumulator.topic_partitions import TopicPartitions
     from aioproducer._native.delivery import Delivery
     from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.retry_backoff import RandomSource
-    from aioproducer._timing.timers import TimerHeap
-    from aioproducer._timing.wakeup import Wakeup
+    from aioproducer._timing.timers import TimerHeap, Wakeup
 
 SMALLEST_LIMIT: Final = SMALLEST_CHUNK // 2
 BATCHES_BEFORE_GROWTH: Final = 1000
@@ -318,7 +312,7 @@ class OpenBatches:  # noqa: PLR0904  # all calls concern one dictionary
         partition.last_size = batch.size
         self._records_closed += batch.count
         if not self._settings.is_transactional:  # a transaction would pay for each partition more
-            self.partitions.note_batch(partition, self.clock())
+            partition.topic.note_batch(partition, self.clock())
 
     @property
     def records(self) -> int:

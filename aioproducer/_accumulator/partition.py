@@ -1,4 +1,4 @@
-"""Batches, those of one partition in order, the choice of the next one to send, its node, and their deadlines.
+"""Batches, those of one partition in order, the choice of the next one to send, its node and its topic.
 
     queued ──► on_wire        `queued` is sorted by the batches' order numbers; the open batch comes after all of them.
 
@@ -16,20 +16,21 @@ Source: the deque of RecordAccumulator's TopicInfo, and TransactionManager's in-
 
 from __future__ import annotations
 
+from array import array
 from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from enum import Enum
-from functools import partial
-from math import ceil, inf
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._accumulator.buffer_pool import Account
 from aioproducer._accumulator.producer_identity import NO_IDENTITY
-from aioproducer._native.append import OpenPartition, RecordBatchBuilder
-from aioproducer._native.record_batch_header import HEADER_SIZE
+from aioproducer._native.append import HEADER_SIZE, OpenPartition, RecordBatchBuilder, TopicInfo
+from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.errors import KafkaError, Outcome
+from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import PartitionIdentity
@@ -38,17 +39,17 @@ if TYPE_CHECKING:
     from aioproducer._native.memory import Chunk
     from aioproducer._network.node_connection import NodeConnection
     from aioproducer._protocol.compression import CompressionType
-    from aioproducer._timing.timers import Timer, TimerHeap
-    from aioproducer.records import TopicPartition
+    from aioproducer._timing.timers import Timer
+    from aioproducer.cluster import TopicView
 
 
 # Batches are sorted by order number, not by sequence: sequences wrap, and start again with each epoch.
 ORDER_STEP: Final = 2**31  # more than a batch can have records
 
 
-GRAIN_S: Final = 0.01
-"""Records' own deadlines are rounded up to it. Otherwise thousands of records with a deadline each would have their
-batch rewritten once per record."""
+_LONGEST_CHOICE_S: Final = 0.1
+"""Time after which keyless records change partition with less than a batch: awaited ones take minutes to fill one.
+Longer than a fast sender needs for a batch, and than most responses take."""
 
 
 class BatchState(Enum):
@@ -305,13 +306,15 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
         "open_timer",
         "parts",
         "queued",
+        "topic",
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, identity: PartitionIdentity, *, max_in_flight: int) -> None:
+    def __init__(self, topic: Topic, number: int, identity: PartitionIdentity, *, max_in_flight: int) -> None:
         """Start empty and without a leader; `max_in_flight` is 1 without idempotence, else at most 5."""
-        super().__init__(topic_partition.partition)
-        self.topic_partition = topic_partition
+        super().__init__(number)
+        self.topic = topic
+        self.topic_partition = TopicPartition(topic.topic, number)
         self.identity = identity
         self.max_in_flight = max_in_flight
         self.leader: Node | None = None
@@ -447,64 +450,83 @@ class Partition(OpenPartition):  # noqa: PLR0904  # the whole state of a partiti
         )
 
 
-class DeliveryDeadlines:
-    """Deadlines of batches in every state, and of records: one timer per partition, due no later than the earliest.
+class Topic(TopicInfo):
+    """A topic that records were sent to: what metadata says of it, and its partitions in use.
 
-    When a timer fires and the batch it was set for is long done, the partition is looked at again for what is due next.
-
-    Source: `delivery.timeout.ms` (KIP-91) in Apache Kafka, whose records end with their batches.
+    The native append knows it as a `TopicInfo`: its name, its partitions by number, the one of keyless records, and how
+    many records wait.
     """
 
-    def __init__(self, timers: TimerHeap) -> None:
-        self._timers = timers
-        self.due: list[Partition] = []  # partitions whose timers have fired; taken by `take_due`
+    __slots__ = (
+        "chosen_at",
+        "gone",
+        "is_adaptive",
+        "last_chosen",
+        "leader_ids",
+        "leading",
+        "noted_until",
+        "preferred",
+        "topic_id",
+        "used",
+        "view",
+    )
 
-    def watch(self, batch: Batch) -> None:
-        timer, due_at = batch.partition.expiry_timer, self._due_at(batch)
-        if timer is None or timer.when > due_at:  # else an earlier batch is due first
-            self._set_timer(batch.partition, due_at)
+    def __init__(self, name: str, *, is_adaptive: bool) -> None:
+        """Start without partitions; if `is_adaptive`, keyless records prefer those with fewer batches."""
+        super().__init__(name)
+        self.is_adaptive = is_adaptive
+        self.view: TopicView | None = None  # None while it is forgotten
+        self.topic_id = NO_TOPIC_ID  # last known, also while it is forgotten
+        self.leader_ids = array("i")  # by number, of all partitions
+        self.leading: frozenset[Node] = frozenset()
+        self.noted_until = 0.0  # its use is known to the metadata until then: forgotten, or asked for again, after it
+        self.preferred: tuple[frozenset[Node], array[int]] | None = None  # nodes, and the partitions that they lead
+        self.used: dict[int, Partition] = {}  # by number
+        self.gone: dict[int, Partition] = {}  # by number; kept for their identities, in case they come back
+        self.last_chosen: Partition | None = None
+        self.chosen_at: float | None = None
 
-    def set_deadline(self, batch: Batch, delivery: Delivery, deadline: RecordDeadline) -> None:
-        """End one record of a batch at a deadline of its own."""
-        batch.set_deadline(delivery, deadline._replace(at=ceil(deadline.at / GRAIN_S) * GRAIN_S))
-        self.watch(batch)
+    @property
+    def waits_for_metadata_alone(self) -> bool:
+        """Whether later records wait because the topic is forgotten, and for no other reason."""
+        return self.view is None and self.blocked_count == 1
 
-    def watch_again(self, partition: Partition) -> None:
-        """Set the next timer of a partition whose timer fired and whose overdue batches have ended."""
-        due_at = min(map(self._due_at, partition.pending()), default=None)
-        if due_at is not None:
-            self._set_timer(partition, due_at)
+    @property
+    def in_use(self) -> list[Partition]:
+        """The partitions that records were sent to, by number."""
+        return [partition for _, partition in sorted(self.used.items())]
 
-    def take_due(self, at_most: int) -> list[Partition]:
-        """Take partitions whose timers fired; `watch_again` each when its overdue batches have ended."""
-        due, self.due = self.due[:at_most], self.due[at_most:]
-        return due
+    def backlog(self, number: int) -> int:
+        partition = self.partitions[number]
+        return 0 if partition is None else partition.backlog
 
-    def is_over(self, batch: Batch, now: float) -> bool:
-        return batch.called_at + batch.options.delivery_timeout_s <= now
+    def choose_again(self, partition: Partition) -> None:
+        """Let the next keyless records choose, if they would go to this partition."""
+        self.leave(partition.number)
+        if self.last_chosen is partition:
+            self.last_chosen = None
 
-    def overdue(self, partition: Partition, now: float) -> list[Batch]:
-        """The batches of a partition whose callers must be told now; its open batch must be closed before."""
-        return [batch for batch in partition.pending() if self.is_over(batch, now)]
+    def follow_to(self, partition: Partition) -> None:
+        """Let the next records that may go anywhere follow to this partition."""
+        self.last_chosen = partition
+        # Also when the partition is not new: otherwise every later keyless record waits for memory on its own.
+        self.stick_to(partition.number)
+        self.chosen_at = None
 
-    def with_due_records(self, partition: Partition, now: float) -> list[Batch]:
-        """The other batches that have records whose own deadlines are over."""
-        return [batch for batch in partition.pending() if batch.first_deadline <= now and not is_being_read(batch)]
+    def note_batch(self, partition: Partition, now: float) -> None:
+        """Note a closed batch: if the choice is adaptive and not recent, the next batch goes elsewhere.
 
-    def _due_at(self, batch: Batch) -> float:
-        due_at = batch.called_at + batch.options.delivery_timeout_s
-        return batch.first_deadline if batch.first_deadline < due_at and not is_being_read(batch) else due_at
+        If all records are awaited, a slow node has no queue that would show it.
+        """
+        if self.chosen_at is None:
+            self.chosen_at = now
+        if self.is_adaptive and now >= self.chosen_at + _LONGEST_CHOICE_S:
+            self.choose_again(partition)
 
-    def _set_timer(self, partition: Partition, when: float) -> None:
-        if partition.expiry_timer is not None:
-            partition.expiry_timer.cancel()
-        partition.expiry_timer = self._timers.schedule(when, partial(self._fall_due, partition))
+    def note_failure(self, partition: Partition) -> None:
+        """If the choice is adaptive, let the next keyless records choose again: other queues are shorter.
 
-    def _fall_due(self, partition: Partition, now: float) -> None:  # noqa: ARG002  # a timer's callback
-        partition.expiry_timer = None
-        self.due.append(partition)
-
-
-def is_being_read(batch: Batch) -> bool:
-    """Whether a thread may be compressing the batch: its records end right afterwards."""
-    return batch.state is BatchState.SEALING
+        Otherwise a batch of them would follow into the failing partition, which is many if each is awaited.
+        """
+        if self.is_adaptive:
+            self.choose_again(partition)

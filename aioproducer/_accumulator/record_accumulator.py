@@ -17,9 +17,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from aioproducer._accumulator.delivery_deadlines import DeliveryDeadlines
 from aioproducer._accumulator.nodes import Nodes
 from aioproducer._accumulator.open_batches import AccumulatorDependencies, AccumulatorSettings, OpenBatches
-from aioproducer._accumulator.partition import Batch, BatchState, DeliveryDeadlines, Partition
+from aioproducer._accumulator.partition import Batch, BatchState, Partition
 from aioproducer._accumulator.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition import Node
     from aioproducer._network.node_connection import NodeConnection
-    from aioproducer._timing.wakeup import Wakeup
+    from aioproducer._timing.timers import Wakeup
     from aioproducer.cluster import Cluster
 
 
@@ -252,7 +253,7 @@ class RecordAccumulator:
         batch.not_before = not_before
         batch.partition.put_back(batch)
         if not is_healthy:  # waiting for markers must not add a partition to the transaction each time
-            self.partitions.note_failure(batch.partition)
+            batch.partition.topic.note_failure(batch.partition)
         self._timers.schedule(not_before, partial(self._backoff_over, batch.partition))
 
     def _backoff_over(self, partition: Partition, now: float) -> None:  # noqa: ARG002  # a timer's callback

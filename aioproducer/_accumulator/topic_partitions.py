@@ -16,11 +16,9 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from aioproducer._accumulator.partition import Partition
-from aioproducer._native.append import TopicInfo
+from aioproducer._accumulator.partition import Partition, Topic
 from aioproducer._protocol.partition_views import NO_LEADER
 from aioproducer._protocol.primitives import NO_TOPIC_ID
-from aioproducer.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,56 +29,12 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.producer_identity import ProducerIdentity
     from aioproducer._timing.retry_backoff import RandomSource
     from aioproducer.cluster import Cluster, TopicView
+    from aioproducer.records import TopicPartition
 
 
 _PARTITIONS_LOOKED_AT: Final = 64
 
-_LONGEST_CHOICE_S: Final = 0.1
-"""Time after which keyless records change partition with less than a batch: awaited ones take minutes to fill one.
-Longer than a fast sender needs for a batch, and than most responses take."""
-
 _DRAWS: Final = 8  # random draws of a partition with a leader, before all partitions are searched
-
-
-class Topic(TopicInfo):
-    """A topic that records were sent to: what metadata says of it, and its partitions in use.
-
-    The native append knows it as a `TopicInfo`: its name, its partitions by number, the one of keyless records, and how
-    many records wait.
-    """
-
-    __slots__ = ("chosen_at", "gone", "last_chosen", "leader_ids", "leading", "preferred", "topic_id", "used", "view")
-
-    def __init__(self, name: str) -> None:  # noqa: ARG002  # the native part takes the name
-        self.view: TopicView | None = None  # None while it is forgotten
-        self.topic_id = NO_TOPIC_ID  # last known, also while it is forgotten
-        self.leader_ids = array("i")  # by number, of all partitions
-        self.leading: frozenset[Node] = frozenset()
-        self.preferred: tuple[frozenset[Node], array[int]] | None = None  # nodes, and the partitions that they lead
-        self.used: dict[int, Partition] = {}  # by number
-        self.gone: dict[int, Partition] = {}  # by number; kept for their identities, in case they come back
-        self.last_chosen: Partition | None = None
-        self.chosen_at: float | None = None
-
-    @property
-    def waits_for_metadata_alone(self) -> bool:
-        """Whether later records wait because the topic is forgotten, and for no other reason."""
-        return self.view is None and self.blocked_count == 1
-
-    @property
-    def in_use(self) -> list[Partition]:
-        """The partitions that records were sent to, by number."""
-        return [partition for _, partition in sorted(self.used.items())]
-
-    def backlog(self, number: int) -> int:
-        partition = self.partitions[number]
-        return 0 if partition is None else partition.backlog
-
-    def choose_again(self, partition: Partition) -> None:
-        """Let the next keyless records choose, if they would go to this partition."""
-        self.leave(partition.number)
-        if self.last_chosen is partition:
-            self.last_chosen = None
 
 
 class TopicPartitions:
@@ -177,7 +131,7 @@ class TopicPartitions:
     def _follow(self, cluster: Cluster, view: TopicView) -> None:
         topic = self.topics.get(view.name)
         if topic is None:
-            topic = self.topics[view.name] = Topic(view.name)
+            topic = self.topics[view.name] = Topic(view.name, is_adaptive=self._is_adaptive)
         elif topic.view is None:
             topic.unblock()  # `_forget_leaders` has blocked it
         topic.view, topic.topic_id = view, view.topic_id
@@ -237,13 +191,13 @@ class TopicPartitions:
         """Return one partition, which is in use from now on."""
         partition = topic.partitions[number]
         if partition is None:
-            partition = topic.gone.pop(number, None) or self._new_partition(TopicPartition(topic.topic, number))
+            partition = topic.gone.pop(number, None) or self._new_partition(topic, number)
             topic.partitions[number] = topic.used[number] = partition
             self._follow_leader(topic, partition)
         return partition
 
-    def _new_partition(self, topic_partition: TopicPartition) -> Partition:
-        return Partition(topic_partition, self._producer_identity.of_partition(), max_in_flight=self._max_in_flight)
+    def _new_partition(self, topic: Topic, number: int) -> Partition:
+        return Partition(topic, number, self._producer_identity.of_partition(), max_in_flight=self._max_in_flight)
 
     def _follow_leader(self, topic: Topic, partition: Partition) -> None:
         leader_id = topic.leader_ids[partition.number]
@@ -305,33 +259,6 @@ class TopicPartitions:
         if last is not None and last.open_batch is not None and is_free(last):
             found.insert(0, last)
         return found
-
-    @staticmethod
-    def note_chosen(topic: Topic, partition: Partition) -> None:
-        """Let the next records that may go anywhere follow to this partition."""
-        topic.last_chosen = partition
-        # Also when the partition is not new: otherwise every later keyless record waits for memory on its own.
-        topic.stick_to(partition.number)
-        topic.chosen_at = None
-
-    def note_batch(self, partition: Partition, now: float) -> None:
-        """Note a closed batch: if the choice is adaptive and not recent, the next batch goes elsewhere.
-
-        If all records are awaited, a slow node has no queue that would show it.
-        """
-        topic = self.topics[partition.topic_partition.topic]
-        if topic.chosen_at is None:
-            topic.chosen_at = now
-        if self._is_adaptive and now >= topic.chosen_at + _LONGEST_CHOICE_S:
-            topic.choose_again(partition)
-
-    def note_failure(self, partition: Partition) -> None:
-        """If the choice is adaptive, let the next keyless records choose again: other queues are shorter.
-
-        Otherwise a batch of them would follow into the failing partition, which is many if each is awaited.
-        """
-        if self._is_adaptive:
-            self.topics[partition.topic_partition.topic].choose_again(partition)
 
     def leave_node(self, node: Node) -> None:
         """Let keyless records choose again where they went to a node that does not take them."""

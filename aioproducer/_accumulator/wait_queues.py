@@ -18,8 +18,7 @@ from itertools import chain, count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from aioproducer._accumulator.partition import Node, Partition
-from aioproducer._accumulator.topic_partitions import Topic
+from aioproducer._accumulator.partition import Node, Partition, Topic
 from aioproducer._accumulator.waiting_record import WaitingRecord, WaitQueue
 from aioproducer._native.append import RecordAppender
 from aioproducer._protocol.error_codes import ErrorCode
@@ -296,7 +295,7 @@ class WaitQueues:
             if delivery is None:
                 continue
             if isinstance(key, Topic):
-                self._open_batches.partitions.note_chosen(key, partition)
+                key.follow_to(partition)
             self._appended(record, delivery)
             return True
         return False

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aioproducer._accumulator.partition import Partition, RecordDeadline
-    from aioproducer._accumulator.topic_partitions import Topic
+    from aioproducer._accumulator.partition import Partition, RecordDeadline, Topic
     from aioproducer._native.append import Headers
     from aioproducer._native.delivery import BatchResult, Delivery
     from aioproducer._timing.timers import Timer

@@ -1,8 +1,8 @@
 """The work per record, and the bytes of each batch: Cython modules, each with its types and docs in a `.pyi`.
 
-`append` frames a record into the open batch of its partition, `delivery` is the handle its caller holds, `produce` and
-`record_batch_header` encode a batch in its request, `frames` numbers requests and cuts responses, and `record_check`
-reads batches back for the embedded broker. No configuration, no logging and no I/O lives here.
+`append` frames a record into the open batch of its partition, `delivery` is the handle its caller holds, `produce`
+encodes a batch in its request, `frames` numbers requests and cuts responses, and `record_check` reads batches back for
+the embedded broker. No configuration, no logging and no I/O lives here.
 """
 
 from importlib.util import find_spec

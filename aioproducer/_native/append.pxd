@@ -1,5 +1,7 @@
 """Appends one record to its partition's open batch."""
 
+cimport cython
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy, memmove
 
@@ -7,7 +9,6 @@ from aioproducer._native.delivery cimport BatchResult, Delivery
 from aioproducer._native.measures cimport RecordSizes, note_size
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.key_hashes cimport has_hash, partition_of_key
-from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport RecordBytes, put_bytes
 from aioproducer._native.varint cimport put_varint, varint_size
 
@@ -15,6 +16,14 @@ cdef enum:
     BATCH_HEADER_SIZE = 61        # what stands before the records of a batch
 
 cdef const char* NO_HEADERS       # a count of none
+
+cdef extern from *:
+    """
+    /* An event loop that runs has a hook for asynchronous generators set in its thread: another object for each loop,
+       and for each run of one. So one look tells another thread, another loop, and another run. */
+    static inline PyObject* hook_of_loop(void) { return PyThreadState_Get()->async_gen_firstiter; }
+    """
+    PyObject* hook_of_loop() noexcept
 
 
 cdef class RecordBatchBuilder:
@@ -54,6 +63,18 @@ cdef inline OpenPartition partition_at(object open_batches, TopicInfo topic, Py_
     if partition is None:
         partition = open_batches.partitions.use(topic, number)
     return <OpenPartition>partition
+
+
+@cython.final
+cdef class OwnLoop:
+    cdef object _loop                        # loop that it was made on, or None
+    cdef object _hook                        # of the last loop seen; kept alive, so that its address is unique
+    cdef unsigned long _thread
+
+    cdef inline bint was_seen(self) noexcept:
+        return <PyObject*>self._hook == hook_of_loop()
+
+    cdef bint look(self) except -1
 
 
 cdef class RecordAppender:

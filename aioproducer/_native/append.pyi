@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
-from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.partition import Partition, Topic
 from aioproducer._accumulator.producer_identity import BatchIdentity
-from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._native.delivery import BatchResult, Delivery, OnDelivery
 from aioproducer._native.measures import RecordSizes
 from aioproducer._native.memory import Chunk
-from aioproducer._native.own_loop import OwnLoop
 from aioproducer.errors import RecordTooLargeError
 
 _RecordT = TypeVar("_RecordT")
@@ -20,6 +18,8 @@ RecordContent: TypeAlias = tuple[str, object, object, int | None, int | None, He
 
 RecordArgs: TypeAlias = tuple[str, object, object, int | None, int | None, Headers | None, OnDelivery | None]
 """All that an append takes: the content of a record, and its `on_delivery`."""
+
+HEADER_SIZE: int  # bytes before the records of a batch
 
 class OpenBatches(Protocol):
     """The part of `OpenBatches` that the appender asks, once per batch."""
@@ -93,6 +93,14 @@ class TopicInfo:
         """Call `append` with a record, before the records that wait."""
     def leave(self, partition: int) -> None:
         """Choose again for the next keyless records, if they would go to this partition."""
+
+class OwnLoop:
+    """Thread and event loop of its creation: one comparison for each record tells whether a call comes from there."""
+
+    def is_on_thread(self) -> bool:
+        """Whether the caller runs on that thread."""
+    def is_here(self) -> bool:
+        """Whether the caller runs on that thread, on that event loop or none."""
 
 class RecordAppender:
     """Appends records to batches: one call per record.

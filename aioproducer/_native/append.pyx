@@ -17,6 +17,8 @@ A record of format v2, as it is written here (source: DefaultRecord in Apache Ka
 All steps per record are here; steps per batch are calls of the accumulator in Python.
 """
 
+import asyncio
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
@@ -34,7 +36,6 @@ from aioproducer._native.delivery cimport BatchResult, Delivery, new_delivery
 from aioproducer._native.measures cimport RecordSizes
 from aioproducer._native.memory cimport Chunk
 from aioproducer._native.key_hashes cimport has_hash, partition_of_key
-from aioproducer._native.own_loop cimport OwnLoop
 from aioproducer._native.record_bytes cimport (
     RECORD_OVERHEAD, RecordBytes, nullable_data, nullable_size, put_bytes,
 )
@@ -49,6 +50,13 @@ cdef extern from "<time.h>" nogil:
         long tv_nsec
     int clock_gettime(int clock, timespec* now)
     int CLOCK_REALTIME
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
+cdef object running_loop = asyncio._get_running_loop  # None where none runs
+
+HEADER_SIZE = BATCH_HEADER_SIZE
 
 cdef const char* NO_HEADERS = b"\0"
 
@@ -94,7 +102,7 @@ cdef class OpenPartition:
 
 cdef class TopicInfo:
 
-    def __cinit__(self, str topic not None):
+    def __init__(self, str topic not None):
         self.topic = topic
         self.partitions = []
         self.sticky = -1
@@ -125,6 +133,36 @@ cdef class TopicInfo:
 
 
 @cython.final
+cdef class OwnLoop:
+
+    def __cinit__(self):
+        self._loop = running_loop()
+        self._thread = PyThread_get_thread_ident()
+
+    def is_on_thread(self):
+        return self._thread == PyThread_get_thread_ident()
+
+    def is_here(self):
+        return self.was_seen() or self.look()
+
+    cdef bint look(self) except -1:
+        cdef PyObject* hook = hook_of_loop()
+        cdef object running
+        if self._thread != PyThread_get_thread_ident():
+            return False
+        running = running_loop()
+        if running is None or self._loop is None:
+            return True
+        if running is not self._loop:
+            return False
+        if hook is not NULL:
+            self._hook = <object>hook
+        return True
+
+    def __repr__(self):
+        return f"<OwnLoop {self._loop!r}>"
+
+
 cdef class RecordAppender:
 
     def __cinit__(self, open_batches, *, refuse, Py_ssize_t batch_size, Py_ssize_t max_record_size,

@@ -22,3 +22,9 @@ def plain_response(payload: bytes | memoryview, by_id: bool) -> tuple[int, tuple
     Returns:
         The throttle time in ms, and the fields of the `PartitionResponse`.
     """
+
+def encode_header(batch: RecordBatchBuilder) -> bytes:
+    """Encode the 61 bytes in front of a batch's records, under its present identity; for tests.
+
+    Requests are encoded by `append_batches`, in one step.
+    """

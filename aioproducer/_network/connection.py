@@ -10,6 +10,13 @@ Guarantees for the sender of a request:
 * At its end the transport holds none of the request's bytes any more.
 * `Lost` comes from the transport's own `connection_lost`, never from inside `send` or `close`.
 
+asyncio does not report when memory may be reused, but how many bytes its transport still holds, and bytes leave in
+order. With positions counted from the start of the connection, all bytes before
+
+    handed to the transport - held by the transport
+
+have left. For a request with a response this is checked when the response comes.
+
 An `on_end` that raises `ProtocolError` for an `Answered` (the response cannot be read) counts as not called: the
 connection is closed, and the request is lost like the others.
 """
@@ -21,6 +28,7 @@ import contextlib
 import enum
 import math
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -28,7 +36,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from aioproducer._native.unraisable import report_unraisable
 from aioproducer._network.repeated_closes import CLOSES_THAT_NAME
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
-from aioproducer._network.write_stream import WriteStream
+from aioproducer._network.socket_options import restore_user_timeout, set_socket_options, stop_user_timeout
+from aioproducer._network.unwritten_requests import UnwrittenRequests
 from aioproducer._protocol.api_versions import ApiVersions, handshake
 from aioproducer._protocol.framing import FrameProtocol
 from aioproducer._protocol.messages import PRODUCE, Api, HandshakeRequest, largest_response
@@ -44,6 +53,7 @@ from aioproducer.errors import (
 
 if TYPE_CHECKING:
     from aioproducer._network.context import NetworkContext, TimerHandle
+    from aioproducer._protocol.produce import Buffer
 
 
 class ConnectionState(enum.Enum):
@@ -55,6 +65,11 @@ class ConnectionState(enum.Enum):
 
 
 _new = tuple.__new__  # a named tuple's own is Python code
+
+_SIZE_FIELD_BYTES: Final = 4
+_CHEAPER_THAN_A_VECTOR: Final = 4 * 1024
+_CHEAPER_THAN_MANY_CALLS: Final = 64 * 1024
+"""A request of up to this size is copied into one piece; a larger one is written piece by piece."""
 
 _SHORTEST_WATCH_S: Final = 0.1
 """Shortest interval between checks of the time-outs, also with a small `connections_max_idle_ms`."""
@@ -100,10 +115,11 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         on_closed: called once, after all requests have ended.
     """
 
-    # Set by `connection_made`; the stream only if the socket takes its options.
+    # Set by `connection_made`.
     _transport: asyncio.Transport
-    _stream: WriteStream
-    _has_stream = False
+    _socket: socket.socket | None = None  # the transport of a simulated network has none
+    _in_one_piece: int
+    _write_pieces: Callable[[list[Buffer]], None]
 
     number = 0  # never used twice; given when it is ready
     error: KafkaError | None = None  # reason of the close
@@ -130,6 +146,10 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._conversation: FrameProtocol[OutgoingRequest] = FrameProtocol(context.client_id, settings.max_frame_bytes)
         self._handshake = handshake(settings.software_version)
         self._state = ConnectionState.HANDSHAKING
+        self._handed = 0  # position behind the last byte given to the transport
+        self._unwritten = UnwrittenRequests(
+            context, gone=self._gone, on_all_written=self._close_if_drained, on_stall=self._close_stalled
+        )
         self._spoiled: list[OutgoingRequest] = []  # with an unreadable response: they end as lost
         self._request_timeout_s = settings.request_timeout_ms / 1000
         idle_s = settings.connections_max_idle_ms / 1000 if settings.connections_max_idle_ms >= 0 else math.inf
@@ -146,7 +166,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         if self._is_paused or self._retires_with is not None or self._state is not ConnectionState.READY:
             return False
         # As `in_flight`, whose call would cost each request a frame.
-        in_flight = self._conversation.in_flight + self._stream.unwritten
+        in_flight = self._conversation.in_flight + len(self._unwritten.requests)
         return in_flight < self._max_in_flight and not self._transport.is_closing()
 
     @property
@@ -159,7 +179,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     @property
     def in_flight(self) -> int:
-        return self._conversation.in_flight + self._stream.unwritten
+        return self._conversation.in_flight + len(self._unwritten.requests)
 
     def retire(self, error: KafkaError) -> None:
         """Close as soon as no request is in flight."""
@@ -173,10 +193,13 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def pause_until(self, when: float) -> None:
         """Count no silence before then: the broker reads nothing during the pause (KIP-219)."""
         self._oldest_since = max(self._oldest_since, when)
-        self._stream.pause_until(when)
+        self._unwritten.pause_until(when)
+        if self._socket is not None and not self._transport.is_closing():
+            stop_user_timeout(self._socket)
 
     def end_pause(self) -> None:
-        self._stream.end_pause()
+        if self._socket is not None and not self._transport.is_closing():
+            restore_user_timeout(self._socket, self._context.settings.request_timeout_ms)
 
     def silent_for_s(self, now: float) -> float:
         """Return for how long the oldest request has been the oldest; 0.0 or less with none."""
@@ -210,7 +233,16 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             largest_response=request.largest_response,
         )
         request.sent_at = self._last_used = now
-        size = self._stream.send(request, pieces, now)
+        size = sum(map(len, pieces))
+        self._handed += size
+        request.end = self._handed
+        request.size = size - _SIZE_FIELD_BYTES
+        if not request.expects_response:
+            self._unwritten.add(request, now)
+        if size <= self._in_one_piece:
+            self._transport.write(b"".join(pieces))
+        else:
+            self._write_pieces(pieces)
         counters = self._context.counters
         counters.requests += 1
         counters.bytes_out += size
@@ -248,10 +280,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         self._transport = cast("asyncio.Transport", transport)
         self._context.counters.connections_created += 1
         try:
-            self._stream = WriteStream(
-                self._context, self._transport, on_all_written=self._close_if_drained, on_stall=self._close_stalled
-            )
-            self._has_stream = True
+            self._prepare_to_write()
             self._send_step(next(self._handshake))
         except Exception as error:  # noqa: BLE001  # event loops log it, and leave the connection open and silent
             self.close(BrokerConnectionError(f"the connection cannot be used: {_named(error)}"))
@@ -282,7 +311,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         """Close: the broker sends no more responses."""
         # Requests of acks=0 that were written are not lost: a broker that refuses one closes the connection.
         if self._state is not ConnectionState.CLOSED:
-            self._stream.settle(self._context.loop.time())
+            self._unwritten.settle(self._context.loop.time())
         return False
 
     def pause_writing(self) -> None:
@@ -291,7 +320,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def resume_writing(self) -> None:
         self._is_paused = False
         if self._state is not ConnectionState.CLOSED:
-            self._stream.settle(self._context.loop.time())
+            self._unwritten.settle(self._context.loop.time())
             self._context.events.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -299,8 +328,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
         is_ours = self.error is not None  # this side has closed it
         self.close(self._reason_of_loss(exc))
         self._context.counters.connections_closed += 1
-        unwritten = self._stream.take_unwritten() if self._has_stream else []
-        lost = [*self._spoiled, *self._conversation.take_in_flight(), *unwritten]
+        lost = [*self._spoiled, *self._conversation.take_in_flight(), *self._unwritten.take_all()]
         self._spoiled.clear()
         if not is_ours:
             self._name_size(lost)
@@ -318,6 +346,24 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
 
     def __repr__(self) -> str:
         return f"<BrokerConnection {self.label} {self._state.value} in_flight={self._conversation.in_flight}>"
+
+    def _prepare_to_write(self) -> None:
+        settings, transport = self._context.settings, self._transport
+        self._socket = transport.get_extra_info("socket")
+        if self._socket is not None:
+            set_socket_options(self._socket, settings)
+        transport.set_write_buffer_limits(high=settings.write_buffer_bytes)
+        gathers = honours_back_pressure(self._context.loop)
+        self._in_one_piece = _CHEAPER_THAN_A_VECTOR if gathers else _CHEAPER_THAN_MANY_CALLS
+        self._write_pieces = transport.writelines if gathers else self._write_each
+
+    def _write_each(self, pieces: list[Buffer]) -> None:
+        for piece in pieces:
+            self._transport.write(piece)
+
+    def _gone(self) -> int:
+        """Return the position behind the last byte that has left the transport."""
+        return self._handed - self._transport.get_write_buffer_size()
 
     def _note_held(self) -> None:
         self._held_bytes = self._conversation.held_bytes
@@ -362,7 +408,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             counters.produce_latency_s += latency_s
             counters.recent_produce_latency_s = max(counters.recent_produce_latency_s, latency_s)
         try:
-            if not self._stream.has_left(request):
+            if request.end > self._gone():
                 # The pool would get the memory back while the transport still sends it.
                 raise ProtocolError("the broker answered a request before it had all of it")
             request.on_end(_new(Answered, (payload, now)))
@@ -455,7 +501,7 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
             text = f"no answer within request_timeout_ms={settings.request_timeout_ms}"
             too_late = self._oldest_since + self._request_timeout_s
             self._close_at(too_late, now, UnansweredError(text), look_at=now + self._look_again_s)
-        elif self.in_flight:  # without a response: the stream itself detects a stall
+        elif self.in_flight:  # without a response: `UnwrittenRequests` detects a stall
             self._watch(now + self._look_again_s)
         elif settings.connections_max_idle_ms >= 0:
             text = f"unused for connections_max_idle_ms={settings.connections_max_idle_ms}"
@@ -473,6 +519,17 @@ class BrokerConnection(asyncio.Protocol):  # noqa: PLR0904  # a third of them ar
     def _move_to(self, state: ConnectionState) -> None:
         assert state in TRANSITIONS[self._state], f"{self._state} to {state}"  # our own defect
         self._state = state
+
+
+def honours_back_pressure(loop: asyncio.AbstractEventLoop, version: tuple[int, ...] = sys.version_info[:3]) -> bool:
+    """Tell whether `transport.writelines` ever pauses its protocol.
+
+    asyncio's own transports of CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 fill their buffer without saying so;
+    other loops bring their own transports.
+    """
+    if not type(loop).__module__.startswith("asyncio."):
+        return True
+    return not ((3, 12, 0) <= version < (3, 12, 9) or (3, 13, 0) <= version < (3, 13, 2))
 
 
 def how_closed(exc: Exception | None) -> str:

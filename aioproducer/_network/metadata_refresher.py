@@ -109,18 +109,22 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
         """Call a function with the error when every broker that was asked refuses this client."""
         self._refusal_listeners.append(listener)
 
-    def add_topic(self, topic: str, now: float) -> None:
-        """Note that a topic is in use; ask for it at once if it is new or in error."""
-        used_at, view = self._topics.get(topic), self.cluster.topics.get(topic)
-        if used_at is None or (view is not None and view.error_code):
+    def add_topic(self, topic: str, now: float) -> float:
+        """Note that a topic is in use; ask for it at once if it is new or in error.
+
+        Returns:
+            The time until which its next uses need not be noted (monotonic seconds).
+        """
+        is_new, view = topic not in self._topics, self.cluster.topics.get(topic)
+        is_in_error = view is not None and bool(view.error_code)
+        if is_new or is_in_error:
             self._urgent.add(topic)
             self._is_to_look.set()
-        if used_at is None:
+        if is_new:
             self._is_new_topic.set()
-        elif now - used_at < self._noted_for_s:
-            return
         self._topics[topic] = now
         self._topics.move_to_end(topic)
+        return now if is_in_error else now + self._noted_for_s
 
     def topic_error(self, topic: str) -> int:
         view = self.cluster.topics.get(topic)

@@ -6,7 +6,7 @@ buffers of megabytes, and neither runs over a proxy's or a simulation's transpor
 
 Plaintext is encrypted while the transport below holds little, 112 KiB at a time: OpenSSL gives up the GIL in
 each call, and with another busy thread gets it back after 5 ms, so few large calls are better than many small ones.
-What waits for that stays in the memory of its owner. Positions are in plaintext, as `write_stream.py` needs them:
+What waits for that stays in the memory of its owner. Positions are in plaintext, as `connection.py` needs them:
 `get_write_buffer_size` is what waits here, plus all plaintext of TLS records that have not left the transport below as
 a whole. The other end can read no byte of a record before it has the record, so no request that it answers looks
 unsent.

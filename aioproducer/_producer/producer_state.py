@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from aioproducer.errors import IllegalStateError, KafkaError, ProducerClosedError
 
 if TYPE_CHECKING:
-    from aioproducer._native.own_loop import OwnLoop
+    from aioproducer._native.append import OwnLoop
 
 CLOSE_AFTER_ERROR_S: Final = 5.0  # how long `async with` waits for deliveries when its body raised or was cancelled
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
-from aioproducer._native.own_loop import OwnLoop
+from aioproducer._native.append import OwnLoop
 from aioproducer._network.requests import Answered, Lost, OutgoingRequest, RequestEnd
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import PRODUCE
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.settlement import Settlement
-    from aioproducer._timing.wakeup import Wakeup
+    from aioproducer._timing.timers import Wakeup
     from aioproducer.records import TopicPartition
 
 
@@ -269,12 +269,11 @@ class Sender:
         for batch in batches:
             size = batch.wire_size
             unpacked = batch.uncompressed_wire_size if batch.compression else size
-            measures.batch_sent(
-                batch.partition.topic_partition.topic, batch.count, size, unpacked, now - batch.called_at
-            )
+            topic = batch.partition.topic
+            measures.batch_sent(topic.topic, batch.count, size, unpacked, now - batch.called_at)
+            if now >= topic.noted_until:
+                topic.noted_until = self._metadata.add_topic(topic.topic, now)
         measures.records_per_request.record(request.records)
-        for topic in request.topic_ids:
-            self._metadata.add_topic(topic, now)
 
     def _unprocessed(self, request: ProduceRequest, error: KafkaError) -> None:
         """Queue the batches again, or fail them if no attempt can succeed: no broker has processed the request."""

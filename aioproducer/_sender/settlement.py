@@ -330,7 +330,7 @@ class Settlement:
 
     def _note_overdue(self, batch: Batch) -> None:
         """Note that a partition is in trouble, and with a batch that was not sent, why."""
-        self._accumulator.partitions.note_failure(batch.partition)
+        batch.partition.topic.note_failure(batch.partition)
         if self._identity.is_missing and not batch.is_stamped:
             batch.last_error = batch.last_error or self._identity.last_error
         if batch.state is BatchState.ON_WIRE:

@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aioproducer._native.record_batch_header import HEADER_SIZE
+from aioproducer._native.append import HEADER_SIZE
 from aioproducer._producer.component_settings import accumulator_settings
 from aioproducer.config import ProducerConfig
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
@@ -10,9 +11,9 @@ from aioproducer._accumulator.open_batches import AccumulatorDependencies, Accum
 from aioproducer._accumulator.partition import Batch
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
 from aioproducer._accumulator.wait_queues import WaitQueues
+from aioproducer._native.append import HEADER_SIZE
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
-from aioproducer._native.record_batch_header import HEADER_SIZE
 from aioproducer._network.metadata_refresher import MetadataRefresher
 from aioproducer._network.network_client import NetworkClient
 from aioproducer._producer.record_hooks import RecordHooks
@@ -90,10 +91,11 @@ class MockMetadata(MetadataRefresher):
         self._end_first_responses(None)
         await asyncio.get_running_loop().create_future()
 
-    def add_topic(self, topic: str, now: float) -> None:
+    def add_topic(self, topic: str, now: float) -> float:
         if topic not in self._views:
             self._views[topic] = _view(topic, 1)
             self._publish(self._current(now), (topic,))
+        return math.inf  # it never forgets one
 
     def _current(self, now: float) -> Cluster:
         topics, nodes = MappingProxyType(self._views.copy()), MappingProxyType({NODE.id: NODE})

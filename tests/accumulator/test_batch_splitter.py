@@ -11,7 +11,7 @@ from aioproducer._accumulator.open_batches import BATCHES_BEFORE_GROWTH, BatchSi
 from aioproducer._accumulator.partition import Batch, BatchState, RecordDeadline
 from aioproducer._accumulator.producer_identity import NO_IDENTITY
 from aioproducer._native.delivery import Delivery
-from aioproducer._native.record_batch_header import encode_header
+from aioproducer._native.produce import encode_header
 from aioproducer._protocol.compression import CompressionType, compress
 from tests.fakes.core_parts import CoreParts, sequences
 from tests.reference import record_batch as reference

@@ -117,7 +117,7 @@ def test_sticky_partition_is_left_when_its_leader_changes_rack() -> None:
     core = CoreParts(leaders=(1, 2, 3), rack="b", racks=RACKS)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     assert partition_of(core.send(partition=None)) == 1
-    partitions.note_chosen(topic, partitions.use(topic, 1))
+    topic.follow_to(partitions.use(topic, 1))
 
     core.lead((2, 1, 3), epoch=1)
 

@@ -7,7 +7,7 @@ import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
 from aioproducer._accumulator.partition import Batch
-from aioproducer._native.record_batch_header import HEADER_SIZE
+from aioproducer._native.append import HEADER_SIZE
 from aioproducer.errors import InvalidPartitionError, Outcome, RecordTooLargeError
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts, values

@@ -12,6 +12,7 @@ from aioproducer._accumulator.partition import (
     BatchOptions,
     BatchState,
     Partition,
+    Topic,
 )
 from aioproducer._accumulator.producer_identity import (
     NO_IDENTITY,
@@ -19,9 +20,10 @@ from aioproducer._accumulator.producer_identity import (
     OwnPartitionIdentity,
     ProducerIdentity,
 )
+from aioproducer._native.append import HEADER_SIZE
 from aioproducer._native.delivery import BatchResult
 from aioproducer._native.memory import Chunk
-from aioproducer._native.record_batch_header import HEADER_SIZE, encode_header
+from aioproducer._native.produce import encode_header
 from aioproducer._protocol.compression import CompressionType
 from aioproducer.errors import Outcome
 from aioproducer.records import TopicPartition
@@ -414,7 +416,8 @@ SHORTEST_WAY = {
 
 def batch_in(state: BatchState) -> Batch:
     place = TopicPartition("t", 0)
-    partition = Partition(place, OwnPartitionIdentity(ProducerIdentity(is_enabled=True)), max_in_flight=5)
+    identity = OwnPartitionIdentity(ProducerIdentity(is_enabled=True))
+    partition = Partition(Topic("t", is_adaptive=True), 0, identity, max_in_flight=5)
     result = BatchResult(None, place)  # type: ignore[arg-type]  # it is never awaited
     batch = Batch(partition, result, Chunk(1024), options=OPTIONS, order=0, called_at=0.0)
     for step in SHORTEST_WAY[state]:

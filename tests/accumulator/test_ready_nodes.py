@@ -4,11 +4,10 @@ from typing import cast
 
 import pytest
 
-from aioproducer._accumulator.partition import Batch, Node, Partition
+from aioproducer._accumulator.partition import Batch, Node, Partition, Topic
 from aioproducer._accumulator.producer_identity import OwnPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_accumulator import ReadyNodes
-from aioproducer._timing.wakeup import Wakeup
-from aioproducer.records import TopicPartition
+from aioproducer._timing.timers import Wakeup
 from tests.fakes.core_parts import CoreParts, EventNotes, values
 
 NO_WAKEUP = cast("Wakeup", EventNotes())
@@ -16,7 +15,7 @@ NO_WAKEUP = cast("Wakeup", EventNotes())
 
 def partition(number: int, leader: Node | None) -> Partition:
     identity = OwnPartitionIdentity(ProducerIdentity(is_enabled=True))
-    partition = Partition(TopicPartition("t", number), identity, max_in_flight=5)
+    partition = Partition(Topic("t", is_adaptive=True), number, identity, max_in_flight=5)
     partition.leader = leader
     return partition
 

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import pytest
 
-from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.partition import Partition, Topic
 from aioproducer._accumulator.producer_identity import ProducerIdentity
-from aioproducer._accumulator.topic_partitions import Topic, TopicPartitions
+from aioproducer._accumulator.topic_partitions import TopicPartitions
 from aioproducer._native.delivery import Delivery
 from aioproducer._protocol.primitives import NO_TOPIC_ID
 from aioproducer.cluster import Cluster, Partitions, PartitionView, TopicView
@@ -252,7 +252,7 @@ def test_last_choice_is_tried_first_while_its_batch_is_open() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     topic = core.appender.topics["t"]
     core.send(partition=1)
-    core.accumulator.partitions.note_chosen(topic, core.accumulator.partitions.use(topic, 1))
+    topic.follow_to(core.accumulator.partitions.use(topic, 1))
 
     assert core.accumulator.partitions.candidates(topic, 16, has_no_waiters)[0] is topic.partitions[1]
     assert core.send(partition=None)._batch_result.topic_partition == ("t", 1)
@@ -265,12 +265,12 @@ def test_keyless_records_follow_to_where_there_is_room() -> None:
     """Else each record would wait: the partition chosen for a batch's worth of them had no memory."""
     core = CoreParts(leaders=(1,) * 30)
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
-    partitions.note_chosen(topic, partitions.use(topic, 0))
+    topic.follow_to(partitions.use(topic, 0))
     for _ in range(17):
         core.send(bytes(1000), partition=None)
     elsewhere = partition_of(core.send(partition=None))
 
-    partitions.note_chosen(topic, partitions.use(topic, 0))
+    topic.follow_to(partitions.use(topic, 0))
 
     assert (elsewhere != 0, partition_of(core.send(partition=None))) == (True, 0)
 
@@ -281,7 +281,7 @@ def test_choice_that_is_noted_again_lasts_no_longer_for_it() -> None:
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     found = set()
     for _ in range(17):
-        partitions.note_chosen(topic, partitions.use(topic, 0))
+        topic.follow_to(partitions.use(topic, 0))
         found.add(partition_of(core.send(bytes(1000), partition=None)))
 
     assert found > {0}
@@ -292,7 +292,7 @@ def test_last_choice_is_tried_no_more_once_it_has_no_leader() -> None:
     core = CoreParts(leaders=(1, 2, 3))
     partitions, topic = core.accumulator.partitions, core.appender.topics["t"]
     core.send(partition=1)
-    partitions.note_chosen(topic, partitions.use(topic, 1))
+    topic.follow_to(partitions.use(topic, 1))
 
     core.lead((1, -1, 3))
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.open_batches import MOST_PER_STEP
-from aioproducer._accumulator.partition import RecordDeadline
-from aioproducer._accumulator.topic_partitions import Topic
+from aioproducer._accumulator.partition import RecordDeadline, Topic
 from aioproducer._accumulator.waiting_record import WaitingRecord, WaitQueue
 from aioproducer._native.delivery import BatchResult
 from aioproducer._timing.timers import TimerHeap

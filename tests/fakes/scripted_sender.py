@@ -24,7 +24,7 @@ from aioproducer._sender.produce_outcome import Policy
 from aioproducer._sender.sender import Sender
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer._timing.wakeup import Wakeup
+from aioproducer._timing.timers import Wakeup
 from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why
@@ -134,8 +134,9 @@ class ScriptedMetadata:
         self.reasons: list[str] = []
         self.hints: dict[TopicPartition, PartitionView] = {}
 
-    def add_topic(self, topic: str, now: float) -> None:  # noqa: ARG002
+    def add_topic(self, topic: str, now: float) -> float:
         self.added.append(topic)
+        return now
 
     def request_update(self, reason: str, *, topic: str | None = None) -> None:
         self.reasons.append(reason)

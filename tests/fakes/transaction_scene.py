@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.partition import Partition, Topic
 from aioproducer._protocol.messages import ProducerIdResponse
 from aioproducer._protocol.transaction_admin_messages import TransactionDescription
 from aioproducer._protocol.transaction_messages import (
@@ -51,7 +51,7 @@ class Scene:  # noqa: PLR0904  # all that a test does to a manager
         )
 
     def partition(self, number: int = 0, topic: str = "t") -> Partition:
-        return Partition(TopicPartition(topic, number), self.identity.of_partition(), max_in_flight=5)
+        return Partition(Topic(topic, is_adaptive=True), number, self.identity.of_partition(), max_in_flight=5)
 
     def ask(self) -> TransactionRequest:
         """Return the request that goes out now; its coordinator is looked up on the way."""

@@ -13,7 +13,7 @@ from aioproducer._accumulator.producer_identity import BatchIdentity
 from aioproducer._native.append import OpenPartition, RecordAppender, RecordBatchBuilder, TopicInfo
 from aioproducer._native.delivery import BatchResult, Delivery
 from aioproducer._native.memory import Chunk
-from aioproducer._native.record_batch_header import encode_header
+from aioproducer._native.produce import encode_header
 from aioproducer.errors import RecordTooLargeError
 from aioproducer.records import TopicPartition
 from tests.fakes.core_parts import CoreParts

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._accumulator.producer_identity import MAX_SEQUENCE, NO_IDENTITY, BatchIdentity
-from aioproducer._native import record_batch_header
-from aioproducer._native.record_batch_header import HEADER_SIZE, encode_header
+from aioproducer._native import produce
+from aioproducer._native.append import HEADER_SIZE
+from aioproducer._native.produce import encode_header
 from tests.native.prepared_batches import prepared_batch, reference_batch
 from tests.reference.record_batch import Record, encode_batch, encode_records
 
@@ -37,7 +38,7 @@ EXPECTED = {
 
 def drawn_layout() -> dict[str, tuple[int, int]]:
     """(offset, size) of each field, read from the module's own drawing."""
-    drawing = record_batch_header.__doc__
+    drawing = produce.__doc__
     assert drawing is not None
     rows = re.findall(r"^ +(\d+) +(\d+)  (\w+)", drawing, re.MULTILINE)
     return {name: (int(offset), int(size)) for offset, size, name in rows}

@@ -11,8 +11,7 @@ from kio.serial import entity_reader
 
 from aioproducer._accumulator.producer_identity import BatchIdentity
 from aioproducer._native.append import RecordBatchBuilder
-from aioproducer._native.produce import plain_response
-from aioproducer._native.record_batch_header import encode_header
+from aioproducer._native.produce import encode_header, plain_response
 from aioproducer._protocol.primitives import NO_TOPIC_ID, array_length, string
 from aioproducer._protocol.produce import (
     NodeEndpoint,

@@ -7,7 +7,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
-from aioproducer._accumulator.partition import Partition
+from aioproducer._accumulator.partition import Partition, Topic
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._native.delivery import Delivery
 from aioproducer._network.requests import WRITTEN, Answered, OutgoingRequest
@@ -524,7 +524,7 @@ def test_topics_are_named_as_long_as_the_id_of_one_is_not_known(known: tuple[str
     core = CoreParts()
     batches = [
         SimpleNamespace(
-            count=1, partition=Partition(TopicPartition(topic, 0), core.partition().identity, max_in_flight=5)
+            count=1, partition=Partition(Topic(topic, is_adaptive=True), 0, core.partition().identity, max_in_flight=5)
         )
         for topic in ("t", "u")
     ]

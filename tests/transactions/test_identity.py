@@ -2,13 +2,13 @@
 
 import pytest
 
-from aioproducer._accumulator.partition import Batch, Partition
+from aioproducer._accumulator.partition import Batch, Partition, Topic
 from aioproducer._accumulator.producer_identity import ProducerIdentity
 from aioproducer._transactions.identity import TransactionalIdentity, identity_of
 from aioproducer._transactions.requests import OffsetsToSend
 from aioproducer.cluster import Node
 from aioproducer.errors import BrokerError, ProducerFencedError, UnsupportedVersionError
-from aioproducer.records import ConsumerGroupMetadata, TopicPartition
+from aioproducer.records import ConsumerGroupMetadata
 from tests.fakes.core_parts import CoreParts
 from tests.fakes.transaction_scene import LOST, OFFSETS, READERS, STRAY_DELAY_S, Scene, State, on_both
 
@@ -22,7 +22,7 @@ def shared() -> TransactionalIdentity:
 
 @pytest.fixture
 def partition(shared: TransactionalIdentity) -> Partition:
-    partition = Partition(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
+    partition = Partition(Topic("t", is_adaptive=True), 0, shared.of_partition(), max_in_flight=5)
     shared.transaction = 1
     partition.identity.join_transaction()
     return partition
@@ -156,7 +156,7 @@ def test_new_identity_pipelines_until_an_error(shared: TransactionalIdentity) ->
     """Only if brokers refuse a first sequence other than 0."""
     shared.pipelines_at_once = True
     shared.transaction = 1
-    partition = Partition(TopicPartition("t", 0), shared.of_partition(), max_in_flight=5)
+    partition = Partition(Topic("t", is_adaptive=True), 0, shared.of_partition(), max_in_flight=5)
     partition.identity.join_transaction()
     assert partition.identity.is_confirmed(1, 0.0)
 

@@ -11,7 +11,7 @@ from itertools import count
 from time import perf_counter
 
 from aioproducer._accumulator.producer_identity import BatchIdentity
-from aioproducer._native.record_batch_header import HEADER_SIZE
+from aioproducer._native.append import HEADER_SIZE
 from aioproducer._protocol.error_codes import ErrorCode
 from aioproducer._protocol.messages import (
     INIT_PRODUCER_ID,

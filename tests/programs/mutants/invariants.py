@@ -184,7 +184,7 @@ INVARIANTS: Final = (
             "BrokerConnection._end_with_answer",
             """
                     try:
-                        if not self._stream.has_left(request):
+                        if request.end > self._gone():
                             raise ProtocolError('the broker answered a request before it had all of it')
                         request.on_end(_new(Answered, (payload, now)))
                         if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:
@@ -195,7 +195,7 @@ INVARIANTS: Final = (
                     """,
             """
                     try:
-                        if not self._stream.has_left(request):
+                        if request.end > self._gone():
                             raise ProtocolError('the broker answered a request before it had all of it')
                         request.on_end(_new(Answered, (payload, now)))
                         if self._context.repeated_closes.rows and request.api_key == PRODUCE.key:

@@ -6,10 +6,9 @@ from operator import attrgetter
 from typing import Final
 
 from aioproducer import Producer
-from aioproducer._accumulator.partition import Batch, BatchState, Node, Partition
+from aioproducer._accumulator.partition import Batch, BatchState, Node, Partition, Topic
 from aioproducer._accumulator.producer_identity import LAST_EPOCH
 from aioproducer._accumulator.record_accumulator import RecordAccumulator
-from aioproducer._accumulator.topic_partitions import Topic
 from aioproducer._producer.runtime import ProducerRuntime
 from aioproducer._transactions.states import TransactionState
 from aioproducer.cluster import NO_EPOCH, Cluster

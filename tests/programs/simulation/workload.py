@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from aioproducer import Producer, RecordFilteredError
-from aioproducer._accumulator.partition import GRAIN_S
+from aioproducer._accumulator.delivery_deadlines import GRAIN_S
 from aioproducer.cluster import Cluster
 from aioproducer.interceptors import ProducerInterceptor
 from aioproducer.records import Headers, ProducerRecord, RecordMetadata, TopicPartition

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from aioproducer._network import write_stream
-from aioproducer._network.connection import BrokerConnection
+from aioproducer._network.connection import BrokerConnection, honours_back_pressure
 from aioproducer._network.context import NetworkContext, NetworkSettings
-from aioproducer._network.write_stream import honours_back_pressure
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.testing import FakeCluster
 from tests.fakes.core_parts import EventNotes
@@ -381,7 +379,7 @@ def test_socket_that_refuses_an_option_ends_the_attempt(new_loop: NewLoop, monke
     def refuse(*_: object) -> None:
         raise OverflowError("canary")
 
-    monkeypatch.setattr(write_stream, "_set_socket_options", refuse)
+    monkeypatch.setattr("aioproducer._network.connection.set_socket_options", refuse)
     complaints: list[object] = []
 
     async def story() -> KafkaError:
