@@ -216,6 +216,9 @@ class MetadataRefresher:  # noqa: PLR0904  # what the network reports and what t
                 await self._refresh()
             except KafkaError as error:
                 self._note_failure(error)
+            except asyncio.CancelledError:
+                self._is_full_wanted = True  # if it is run again, in place of what is not answered
+                raise
             await self._pause()
 
     async def _wait_until_wanted(self) -> None:

@@ -23,7 +23,8 @@ from aioproducer._producer.process_end import (
     at_process_end,
     count_undelivered,
     in_words,
-    report_not_closed,
+    note_undelivered,
+    report_loss,
     watch_process,
 )
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, ProducerState, ProducerStateMachine, check_timeout
@@ -160,7 +161,7 @@ class LifecycleMethods:
         try:
             await running.start(wait=wait)
         except BaseException:
-            await running.close(0)
+            await self._closed_for_good(running, 0)
             raise
         running.keeps_hooks = False
         self._opened(running)
@@ -319,10 +320,18 @@ class LifecycleMethods:
             self._lifecycle.close_unstarted()
             return None
         try:
-            await self._running.close(timeout_s)
+            await self._closed_for_good(self._running, timeout_s)
         except UndeliveredError as undelivered:
             return undelivered
         return None
+
+    @staticmethod
+    async def _closed_for_good(running: ProducerRuntime, timeout_s: float) -> None:
+        """Close, also if `asyncio.run` ends meanwhile and cancels every task: each step may run twice."""
+        try:
+            await running.close(timeout_s)
+        except asyncio.CancelledError:
+            await running.close(timeout_s)
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -331,7 +340,10 @@ class LifecycleMethods:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close. The body's own exception wins; records that were not delivered become its notes."""
+        """Close. The body's own exception wins; records that were not delivered become its notes.
+
+        If it is no `Exception`, such as CancelledError or KeyboardInterrupt, they are also reported on standard error.
+        """
         if error is None:
             await self.close()
             return
@@ -339,7 +351,8 @@ class LifecycleMethods:
         try:
             await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:
-            error.add_note(f"aioproducer: {failed}")
+            name = f"{self._dropped_as} {self._lifecycle.name!r}"
+            note_undelivered(error, failed, event_log(self._lifecycle.name), name=name, made_at=self._made_at)
 
     @property
     def config(self) -> ProducerConfig:
@@ -364,14 +377,24 @@ class LifecycleMethods:
         is_closed = self._lifecycle.state is ProducerState.CLOSED
         return self._running is not None and not self._lifecycle.is_forked and not is_closed
 
+    @property
+    def _unraised(self) -> UndeliveredError | None:
+        """What a close has returned after its callers were cancelled."""
+        closing = self._closing
+        if self._is_close_reported or closing is None or not closing.done() or closing.cancelled():
+            return None
+        return None if closing.exception() is not None else closing.result()
+
     def __del__(self) -> None:
-        """Warn if it was not closed."""
+        """Warn if it was not closed, or has failed to deliver with no caller to raise it to."""
         # At the end of the interpreter, the hook below has warned already, and other threads do not run.
         running = getattr(self, "_running", None)
-        if running is None or not self._is_left_open or self._is_loss_reported or sys.is_finalizing():
+        if running is None or self._is_loss_reported or sys.is_finalizing():
             return
-        self._report_loss("was dropped without close()")
-        if not running.loop.is_closed():
+        is_left_open = self._is_left_open
+        if is_left_open or self._unraised is not None:
+            self._report_loss("was dropped without close()")
+        if is_left_open and not running.loop.is_closed():
             running.loop.call_soon_threadsafe(running.abandon)
 
     def _take_over_report(self) -> Callable[[], ProducerRuntime | None]:
@@ -381,13 +404,21 @@ class LifecycleMethods:
 
     def _report_loss(self, how: str) -> None:
         running = self._running
-        if running is None or self._is_loss_reported or not (self._is_left_open or self._handed_over):
+        if running is None or self._is_loss_reported:
+            return
+        name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
+        if (undelivered := self._unraised) is not None:
+            self._is_loss_reported = True
+            text = f"{in_words(undelivered.count)} not delivered: {name} was closed, and its caller was cancelled"
+            log = event_log(self._lifecycle.name)
+            report_loss("undelivered_at_end", text, log, records=undelivered.count, made_at=self._made_at)
+        if self._is_loss_reported or not (self._is_left_open or self._handed_over):
             return
         self._is_loss_reported = True
-        name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
         if records := count_undelivered(running) + len(self._handed_over):
             text = f"{in_words(records)} not delivered: {name} {how}"
-            report_not_closed(text, event_log(self._lifecycle.name), records=records, made_at=self._made_at)
+            log = event_log(self._lifecycle.name)
+            report_loss("producer_not_closed", text, log, records=records, made_at=self._made_at)
         warnings.warn(
             f"{name} {how}: records that were not delivered yet are lost", ResourceWarning, stacklevel=3, source=self
         )

@@ -9,13 +9,14 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from aioproducer.errors import ProducerClosedError
+from aioproducer.errors import ProducerClosedError, UndeliveredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer._logs import EventLog
     from aioproducer._producer.runtime import ProducerRuntime
+    from aioproducer.errors import KafkaError
 
 _AFTER_OTHERS: Final = -100
 """Priority among `multiprocessing`'s finalizers: the application's run first, and may close producers."""
@@ -73,13 +74,26 @@ def refuse_at_the_end() -> NoReturn:
     )
 
 
-def report_not_closed(text: str, log: EventLog, *, records: int, made_at: str) -> None:
+def report_loss(event: str, text: str, log: EventLog, *, records: int, made_at: str) -> None:
     """Log an event at WARNING, and write a line to standard error, in case logging is not configured."""
     with contextlib.suppress(Exception):  # closed or replaced by the application
         sys.stderr.write(f"aioproducer: {text}\n")
         sys.stderr.flush()
     with contextlib.suppress(Exception):  # of the application's handlers: other producers follow
-        log.warning("producer_not_closed", records_undelivered=records, made_at=made_at)
+        log.warning(event, records_undelivered=records, made_at=made_at)
+
+
+def note_undelivered(error: BaseException, failed: KafkaError, log: EventLog, *, name: str, made_at: str) -> None:
+    """Note on the exception that leaves a `with` block what its close has failed to deliver.
+
+    One that ends a task or the program is often dropped without being shown, by `asyncio.run`, the caller of `cancel()`
+    or `except KeyboardInterrupt`: then the loss is reported as well.
+    """
+    error.add_note(f"aioproducer: {failed}")
+    if isinstance(failed, UndeliveredError) and not isinstance(error, Exception):
+        how = f"{name}, made at {made_at}, was closed because of {type(error).__name__}"
+        text = f"{in_words(failed.count)} not delivered: {how}: {failed.exceptions[0]}"
+        report_loss("undelivered_at_end", text, log, records=failed.count, made_at=made_at)
 
 
 def in_words(records: int) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer._accumulator.buffer_pool import SMALLEST_CHUNK
@@ -68,7 +69,9 @@ class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer do
         )
         self.metrics_push: MetricsPush | None = None  # given before the start, if wanted
         self.windows: MetricWindows  # given before the start
-        self._supervisor = Supervisor(lifecycle.name, self.fail)
+        # A transaction needs requests whose fate a cancelled task does not know: its producer ends with the loop.
+        before_death = self._outlive_loop if self.transactions is None else None
+        self._supervisor = Supervisor(lifecycle.name, self.fail, before_death=before_death)
         self.metadata.on_update(self._cluster_changed)
         self.metadata.on_refusal(self._client_refused)
 
@@ -124,6 +127,16 @@ class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer do
         if self.metrics_push is not None:
             jobs["metrics-push"] = self.metrics_push.run
         self._supervisor.start(jobs)
+
+    async def _outlive_loop(self) -> None:
+        """Deliver what was accepted, for `exit_flush_timeout_ms`: the event loop ends, and has cancelled every task.
+
+        Among them may be the one whose `async with` closes the producer a moment later: a close has its own time.
+        """
+        with contextlib.suppress(TimeoutError):
+            await self.flushed(self.close_generation(), self._config.exit_flush_timeout_ms / 1000)
+        if self.lifecycle.state is ProducerState.CLOSING:
+            await self.loop.create_future()  # until the close stops the tasks
 
     def stop_taking(self) -> None:
         # Two flags: between transactions no record is taken (`closed`), but `flush` still works (`is_shut`).
@@ -367,13 +380,27 @@ class Supervisor:
 
     One task holds an `asyncio.TaskGroup` with them. It is not entered in `__aenter__`: a coroutine that dies would then
     cancel the body of the user's own `async with`.
+
+    `asyncio.run` cancels all tasks of the loop at its end, in one step. What others do then may still need these: each
+    coroutine is started again, and runs while `before_death` is awaited.
+
+    Args:
+        before_death: awaited when all were cancelled from outside; None ends them at once.
     """
 
-    def __init__(self, name: str, on_death: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        on_death: Callable[[BaseException], None],
+        *,
+        before_death: Callable[[], Coroutine[object, object, None]] | None,
+    ) -> None:
         self._name = name
         self._on_death = on_death
+        self._before_death = before_death
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._is_ending = False  # as well when one of them has died
 
     def start(self, jobs: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> None:
         """Start the tasks; the keys become parts of their names."""
@@ -388,7 +415,7 @@ class Supervisor:
 
     def abandon(self) -> None:
         """End all tasks without waiting: the producer was dropped unclosed."""
-        self._is_stopping = True
+        self._is_stopping = self._is_ending = True
         if self._task is not None:
             self._task.cancel()
 
@@ -397,6 +424,7 @@ class Supervisor:
             async with asyncio.TaskGroup() as group:
                 for name, job in jobs.items():
                     group.create_task(self._guard(name, job), name=f"aioproducer-{name} | {self._name}")
+                await self._until_cancelled()
         except BaseExceptionGroup as deaths:
             self._on_death(_first(deaths))
         except asyncio.CancelledError as cancelled:
@@ -404,15 +432,32 @@ class Supervisor:
                 self._on_death(_died("supervisor", cancelled))
             raise
 
-    async def _guard(self, name: str, job: Callable[[], Coroutine[object, object, None]]) -> NoReturn:
+    async def _until_cancelled(self) -> None:
         try:
-            await job()
-        except asyncio.CancelledError as cancelled:
-            # A TaskGroup ignores a child that was cancelled from outside.
-            if self._is_stopping or self._task is None or self._task.cancelling():
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            if self._before_death is not None and not self._is_ending:
+                await self._before_death()
+            self._is_ending = True
+            raise
+
+    async def _guard(self, name: str, job: Callable[[], Coroutine[object, object, None]]) -> NoReturn:
+        cause: BaseException | None = None
+        while True:
+            try:
+                await job()
+            except asyncio.CancelledError as cancelled:
+                is_of_all = self._task is None or bool(self._task.cancelling())
+                if self._is_ending or (is_of_all and self._before_death is None):
+                    raise
+                if is_of_all:
+                    continue
+                cause = cancelled  # a TaskGroup ignores a child that was cancelled from outside
+            except BaseException:
+                self._is_ending = True
                 raise
-            raise _died(name, cancelled) from cancelled
-        raise _died(name, None)
+            self._is_ending = True
+            raise _died(name, cause) from cause
 
 
 def _died(name: str, cause: BaseException | None) -> BackgroundTaskDiedError:

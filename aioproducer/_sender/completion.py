@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from aioproducer.records import RecordMetadata
 
 
+TURN_OF_CALLBACKS: Final = 1
+"""Until `on_delivery` has been called; the callbacks of the deliveries are scheduled then, before the flush ends."""
+
 TURNS_UNTIL_SEEN: Final = 3
 """Until a task that awaits a `BulkDelivery` has read a failed batch, which takes longest: callbacks run in the first
 turn, the last callback wakes the task in the second, and the task reads its records in the third."""
@@ -164,10 +167,9 @@ class Completion:
         self._loop.call_soon(self._notify, result)
 
     async def take_error(self, failed: FailedBatches) -> UndeliveredError | None:
-        """Return the error that a flush raises, after tasks that await the same records have read them."""
-        if len(failed):
-            for _ in range(TURNS_UNTIL_SEEN):
-                await sleep(0)
+        """Return the error that a flush raises, once callbacks and the tasks that await the records have run."""
+        for _ in range(TURNS_UNTIL_SEEN if len(failed) else TURN_OF_CALLBACKS):
+            await sleep(0)
         return failed.take_error()
 
     def release(self, batch: Batch) -> None:

@@ -11,7 +11,7 @@ import warnings
 import weakref
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
 
 from aioproducer._logs import event_log
 from aioproducer._native.locked import locked
@@ -21,8 +21,9 @@ from aioproducer._producer.process_end import (
     count_undelivered,
     end_began_at,
     in_words,
+    note_undelivered,
     refuse_at_the_end,
-    report_not_closed,
+    report_loss,
 )
 from aioproducer._producer.producer_state import CLOSE_AFTER_ERROR_S, check_timeout
 from aioproducer._threads.calls import ADVICE, GRACE_S, CallFuture, CallTimeout, delivery_timeout, metadata_timeout
@@ -302,12 +303,20 @@ class BlockingLifecycle:
         try:
             self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:
-            error.add_note(f"aioproducer: {failed}")
+            log = event_log(self._producer.statistics().client_id)  # the producer's own log has ended
+            note_undelivered(error, failed, log, name="the BlockingProducer", made_at=self._made_at)
 
     @property
     def config(self) -> ProducerConfig:
         """The configuration in effect."""
         return self._producer.config  # with ids that are complete once it has started
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: a copy would have the same thread, and end it."""
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: make it in the process that uses it, for example at "
+            "the top of a module"
+        )
 
     def __del__(self) -> None:
         """Warn if it was not closed."""
@@ -353,7 +362,7 @@ class BlockingLifecycle:
     def _report_loss(self, records: int, since: str, how: str, *, log: EventLog) -> None:
         in_time = f"within {self._exit_flush_s:g} s{since}"
         text = f"{in_words(records)} not delivered {in_time}: the BlockingProducer made at {self._made_at} {how}"
-        report_not_closed(text, log, records=records, made_at=self._made_at)
+        report_loss("producer_not_closed", text, log, records=records, made_at=self._made_at)
 
     def _warn(self, how: str) -> None:
         text = f"BlockingProducer made at {self._made_at} {how}: records that were not delivered yet may be lost"

@@ -37,7 +37,7 @@ async def in_time(seconds: float, waited: object) -> object:
         return await waited  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("kind", ["sender", "metadata", "producer-id", "supervisor"])
+@pytest.mark.parametrize("kind", ["sender", "metadata", "producer-id"])
 async def test_cancelled_background_task_fails_everything_at_once(
     producer: Producer, one_broker: FakeCluster, kind: str
 ) -> None:

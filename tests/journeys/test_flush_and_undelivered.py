@@ -246,6 +246,23 @@ async def test_later_records_do_not_stand_in_for_an_earlier_one() -> None:
 
 
 @in_virtual_time
+@pytest.mark.parametrize("records", [1, 200])
+@pytest.mark.parametrize("on_delivery", [None, lambda *_: None], ids=["alone", "with on_delivery"])
+async def test_done_callbacks_have_run_before_a_flush_ends(
+    records: int, on_delivery: Callable[..., object] | None
+) -> None:
+    """Applications count in them."""
+    done: list[object] = []
+    async with producing(FakeCluster(1, topics={"orders": 1})) as (_, producer):
+        for _ in range(records):
+            delivery = await producer.enqueue("orders", b"v", on_delivery=on_delivery)
+            delivery.add_done_callback(done.append)
+
+        await producer.flush()
+
+        assert len(done) == records
+
+
 async def test_flush_with_nothing_to_do_ends_at_once() -> None:
     async with producing(FakeCluster(1)) as (_, producer):
         await asyncio.wait_for(asyncio.gather(producer.flush(), producer.flush(), producer.flush(0)), 1)
@@ -273,7 +290,7 @@ async def test_failure_after_an_abandoned_wait_is_unretrieved(cluster: FakeClust
 
 @in_virtual_time
 async def test_failures_of_a_cancelled_close_stay_unretrieved() -> None:
-    """Shutdown code may cancel every task; the next close raises the failures."""
+    """Shutdown code may cancel every task, more than once; the next close raises the failures."""
     async with producing(FakeCluster(1, topics={"orders": 2}), linger_ms=0) as (cluster, producer):
         cluster.faults.error(29, PRODUCE)
         producer.send("orders", b"1", partition=0)
@@ -282,6 +299,9 @@ async def test_failures_of_a_cancelled_close_stay_unretrieved() -> None:
         producer.send("orders", b"2", partition=1)
         closing = asyncio.ensure_future(producer.close())
         await asyncio.sleep(0.1)
+        background_tasks()["close"].cancel()
+        await asyncio.sleep(0.1)
+        assert not closing.done()  # it goes on once
         background_tasks()["close"].cancel()
         await asyncio.wait([closing])
 
