@@ -479,7 +479,7 @@ class Topic(TopicInfo):
         self.topic_id = NO_TOPIC_ID  # last known, also while it is forgotten
         self.leader_ids = array("i")  # by number, of all partitions
         self.leading: frozenset[Node] = frozenset()
-        self.noted_until = 0.0  # its use is known to the metadata until then: forgotten, or asked for again, after it
+        self.noted_until = 0.0  # the metadata has noted a use of it, and need not hear of another before this time
         self.preferred: tuple[frozenset[Node], array[int]] | None = None  # nodes, and the partitions that they lead
         self.used: dict[int, Partition] = {}  # by number
         self.gone: dict[int, Partition] = {}  # by number; kept for their identities, in case they come back

@@ -80,6 +80,8 @@ class TopicPartitions:
         Returns:
             Topics that became usable, or are followed again: records may wait for them.
         """
+        for topic in filter(None, map(self.topics.get, changed)):
+            topic.noted_until = 0.0  # it may be in error: the metadata hears of its next use
         is_elsewhere = self._cluster_id not in {None, cluster.cluster_id}
         self._cluster_id = cluster.cluster_id
         for topic in self._lost(cluster, changed, is_elsewhere=is_elsewhere):

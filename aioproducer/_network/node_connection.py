@@ -280,6 +280,9 @@ class NodeConnection:  # noqa: PLR0904  # all that is known of a node, and done 
         except (Exception, asyncio.CancelledError) as error:  # of a foreign resolver, loop or protocol
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                if self._task is task:  # not by `_cancel_attempt`: all tasks were, and the sender may go on
+                    self._task = None
+                    self._on_change(self)
                 raise
             failure = BrokerConnectionError(f"cannot connect to {label_of(self.node)}: {text_of(error)}")
             failure.__cause__ = error

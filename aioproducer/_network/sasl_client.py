@@ -236,8 +236,8 @@ class SaslClient:
         return await asyncio.shield(computing)  # others wait for it too
 
     def _forget_failed(self, wish: SaltedPasswordWanted, computing: asyncio.Future[bytes]) -> None:
-        """Compute it again at the next authentication, if the system had no thread for it."""
-        if not computing.cancelled() and computing.exception() is not None:
+        """Compute it again at the next authentication, if the system had no thread for it, or it was cancelled."""
+        if computing.cancelled() or computing.exception() is not None:
             self._salted.pop(wish, None)
 
     def _remember(self, wish: SaltedPasswordWanted, computed: asyncio.Future[bytes]) -> None:

@@ -287,21 +287,27 @@ class SaslConnection(BrokerConnection):
             async with timeout:
                 result = await self._sasl.carry_out(wish)
         except KafkaError as error:
+            self._lack_credentials(error)
+        except asyncio.CancelledError:
             self._asking = None
-            self.lacks_credentials = True
-            self._lack(error)
+            if self._state is not ConnectionState.CLOSED:  # all tasks were cancelled, and the sender may go on
+                self._lack(AuthenticationError("the authentication was cancelled", retriable=True))
+            raise
         except Exception as error:  # noqa: BLE001  # of a provider
-            self._asking = None
             is_over = isinstance(error, TimeoutError) and timeout.expired()
             text = f"{self.missing} within {timeout_s:g} s" if is_over else type(error).__name__
             failure = AuthenticationError(f"the authentication failed: {text}", retriable=True)
             failure.__cause__ = error
-            self.lacks_credentials = True
-            self._lack(failure)
+            self._lack_credentials(failure)
         else:
             self._asking = None
             self._advance(result)
             self._release(self._context.loop.time())
+
+    def _lack_credentials(self, error: KafkaError) -> None:
+        self._asking = None
+        self.lacks_credentials = True
+        self._lack(error)
 
     def _lack(self, error: KafkaError) -> None:
         """End the connection, since an exchange cannot go on; but go on with a session if nothing was sent yet."""

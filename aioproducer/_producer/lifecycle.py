@@ -161,7 +161,7 @@ class LifecycleMethods:
         try:
             await running.start(wait=wait)
         except BaseException:
-            await self._closed_for_good(running, 0)
+            await self._close_once_more_if_cancelled(running, 0)
             raise
         running.keeps_hooks = False
         self._opened(running)
@@ -320,18 +320,18 @@ class LifecycleMethods:
             self._lifecycle.close_unstarted()
             return None
         try:
-            await self._closed_for_good(self._running, timeout_s)
+            await self._close_once_more_if_cancelled(self._running, timeout_s)
         except UndeliveredError as undelivered:
             return undelivered
         return None
 
     @staticmethod
-    async def _closed_for_good(running: ProducerRuntime, timeout_s: float) -> None:
+    async def _close_once_more_if_cancelled(running: ProducerRuntime, timeout_s: float) -> None:
         """Close, also if `asyncio.run` ends meanwhile and cancels every task: each step may run twice."""
         try:
             await running.close(timeout_s)
         except asyncio.CancelledError:
-            await running.close(timeout_s)
+            await running.close(min(timeout_s, CLOSE_AFTER_ERROR_S))
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -351,8 +351,7 @@ class LifecycleMethods:
         try:
             await self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:
-            name = f"{self._dropped_as} {self._lifecycle.name!r}"
-            note_undelivered(error, failed, event_log(self._lifecycle.name), name=name, made_at=self._made_at)
+            note_undelivered(error, failed, partial(self._tell, was_closed=True))
 
     @property
     def config(self) -> ProducerConfig:
@@ -379,7 +378,7 @@ class LifecycleMethods:
 
     @property
     def _unraised(self) -> UndeliveredError | None:
-        """What a close has returned after its callers were cancelled."""
+        """The error of a close whose callers had given up, and that no later close has raised."""
         closing = self._closing
         if self._is_close_reported or closing is None or not closing.done() or closing.cancelled():
             return None
@@ -391,10 +390,11 @@ class LifecycleMethods:
         running = getattr(self, "_running", None)
         if running is None or self._is_loss_reported or sys.is_finalizing():
             return
-        is_left_open = self._is_left_open
-        if is_left_open or self._unraised is not None:
-            self._report_loss("was dropped without close()")
-        if is_left_open and not running.loop.is_closed():
+        if not self._is_left_open:
+            self._report_unraised()
+            return
+        self._report_loss("was dropped without close()")
+        if not running.loop.is_closed():
             running.loop.call_soon_threadsafe(running.abandon)
 
     def _take_over_report(self) -> Callable[[], ProducerRuntime | None]:
@@ -402,26 +402,30 @@ class LifecycleMethods:
         self._is_loss_reported = True
         return lambda: self._running
 
+    def _report_unraised(self) -> None:
+        undelivered = None if self._is_loss_reported else self._unraised
+        if undelivered is not None:
+            self._is_loss_reported = True
+            self._tell(undelivered.count, f"was closed: {undelivered.exceptions[0]}", was_closed=True)
+
     def _report_loss(self, how: str) -> None:
         running = self._running
-        if running is None or self._is_loss_reported:
-            return
-        name = f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at},"
-        if (undelivered := self._unraised) is not None:
-            self._is_loss_reported = True
-            text = f"{in_words(undelivered.count)} not delivered: {name} was closed, and its caller was cancelled"
-            log = event_log(self._lifecycle.name)
-            report_loss("undelivered_at_end", text, log, records=undelivered.count, made_at=self._made_at)
-        if self._is_loss_reported or not (self._is_left_open or self._handed_over):
+        if running is None or self._is_loss_reported or not (self._is_left_open or self._handed_over):
             return
         self._is_loss_reported = True
         if records := count_undelivered(running) + len(self._handed_over):
-            text = f"{in_words(records)} not delivered: {name} {how}"
-            log = event_log(self._lifecycle.name)
-            report_loss("producer_not_closed", text, log, records=records, made_at=self._made_at)
-        warnings.warn(
-            f"{name} {how}: records that were not delivered yet are lost", ResourceWarning, stacklevel=3, source=self
-        )
+            self._tell(records, how, was_closed=False)
+        text = f"{self._name_in_reports}, {how}: records that were not delivered yet are lost"
+        warnings.warn(text, ResourceWarning, stacklevel=3, source=self)
+
+    def _tell(self, records: int, how: str, *, was_closed: bool) -> None:
+        text = f"{in_words(records)} not delivered: {self._name_in_reports}, {how}"
+        log = event_log(self._lifecycle.name)
+        report_loss(text, log, records=records, made_at=self._made_at, was_closed=was_closed)
+
+    @property
+    def _name_in_reports(self) -> str:
+        return f"{self._dropped_as} {self._lifecycle.name!r}, made at {self._made_at}"
 
     def _check_loop(self) -> None:
         """Raise unless this is the producer's own event loop, whose tasks starting and closing wait for."""
@@ -474,7 +478,8 @@ def _after_fork() -> None:
 @at_process_end
 def _report_losses() -> None:
     for producer in list(_ALIVE):
-        producer._report_loss("was not closed when the program ended")  # noqa: SLF001  # of this module's class
+        producer._report_unraised()  # noqa: SLF001  # of this module's class
+        producer._report_loss("was not closed when the program ended")  # noqa: SLF001  # as above
 
 
 if hasattr(os, "register_at_fork"):

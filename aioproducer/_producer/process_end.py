@@ -74,26 +74,30 @@ def refuse_at_the_end() -> NoReturn:
     )
 
 
-def report_loss(event: str, text: str, log: EventLog, *, records: int, made_at: str) -> None:
+def report_loss(text: str, log: EventLog, *, records: int, made_at: str, was_closed: bool) -> None:
     """Log an event at WARNING, and write a line to standard error, in case logging is not configured."""
     with contextlib.suppress(Exception):  # closed or replaced by the application
         sys.stderr.write(f"aioproducer: {text}\n")
         sys.stderr.flush()
     with contextlib.suppress(Exception):  # of the application's handlers: other producers follow
-        log.warning(event, records_undelivered=records, made_at=made_at)
+        if was_closed:
+            log.warning("undelivered_at_end", records_undelivered=records, made_at=made_at)
+        else:
+            log.warning("producer_not_closed", records_undelivered=records, made_at=made_at)
 
 
-def note_undelivered(error: BaseException, failed: KafkaError, log: EventLog, *, name: str, made_at: str) -> None:
+def note_undelivered(error: BaseException, failed: KafkaError, tell: Callable[[int, str], None]) -> None:
     """Note on the exception that leaves a `with` block what its close has failed to deliver.
 
     One that ends a task or the program is often dropped without being shown, by `asyncio.run`, the caller of `cancel()`
     or `except KeyboardInterrupt`: then the loss is reported as well.
+
+    Args:
+        tell: reports the number of records, and how the producer was closed.
     """
     error.add_note(f"aioproducer: {failed}")
     if isinstance(failed, UndeliveredError) and not isinstance(error, Exception):
-        how = f"{name}, made at {made_at}, was closed because of {type(error).__name__}"
-        text = f"{in_words(failed.count)} not delivered: {how}: {failed.exceptions[0]}"
-        report_loss("undelivered_at_end", text, log, records=failed.count, made_at=made_at)
+        tell(failed.count, f"was closed because of {type(error).__name__}: {failed.exceptions[0]}")
 
 
 def in_words(records: int) -> str:

@@ -53,6 +53,7 @@ class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer do
         self.topic_options = dependencies.topic_options
         self.is_shut = True  # calls are refused: not started yet, closing, closed, failed, or in a forked child
         self.keeps_hooks = False  # a close leaves interceptors and serializers open, for another start
+        self._closing: asyncio.Future[None] | None = None  # done when the close under way has ended
         self._closed_bytes = 0
         self._why_late = ""  # what a close that timed out had waited for
         self.started_at_ms = 0  # wall clock
@@ -129,14 +130,20 @@ class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer do
         self._supervisor.start(jobs)
 
     async def _outlive_loop(self) -> None:
-        """Deliver what was accepted, for `exit_flush_timeout_ms`: the event loop ends, and has cancelled every task.
+        """Take and deliver records for `exit_flush_timeout_ms`: the event loop ends, and has cancelled every task.
 
-        Among them may be the one whose `async with` closes the producer a moment later: a close has its own time.
+        Tasks of the application may still send, and close the producer: a close has a time of its own.
         """
-        with contextlib.suppress(TimeoutError):
-            await self.flushed(self.close_generation(), self._config.exit_flush_timeout_ms / 1000)
-        if self.lifecycle.state is ProducerState.CLOSING:
-            await self.loop.create_future()  # until the close stops the tasks
+        timeout_s = self._config.exit_flush_timeout_ms / 1000
+        deadline = self.loop.time() + timeout_s
+        others = [task for task in asyncio.all_tasks() if not task.get_name().startswith("aioproducer-")]
+        if others:
+            await asyncio.wait(others, timeout=timeout_s)
+        if self._closing is None:
+            with contextlib.suppress(TimeoutError):
+                await self.flushed(self.close_generation(), max(deadline - self.loop.time(), 0))
+        while self._closing is not None:  # it stops the tasks, this one too
+            await asyncio.wait([self._closing])
 
     def stop_taking(self) -> None:
         # Two flags: between transactions no record is taken (`closed`), but `flush` still works (`is_shut`).
@@ -144,6 +151,15 @@ class ProducerRuntime(ProducerParts):  # noqa: PLR0904  # all that a producer do
 
     async def close(self, timeout_s: float) -> None:
         """Deliver the accepted records for at most `timeout_s` seconds, fail the rest, and stop all parts."""
+        closing = self._closing = self.loop.create_future()
+        try:
+            await self._close(timeout_s)
+        finally:
+            closing.set_result(None)
+            if self._closing is closing:
+                self._closing = None
+
+    async def _close(self, timeout_s: float) -> None:
         if self.lifecycle.state in {ProducerState.STARTING, ProducerState.RUNNING}:
             self.lifecycle.move_to(ProducerState.CLOSING)
         self.stop_taking()
@@ -399,8 +415,8 @@ class Supervisor:
         self._on_death = on_death
         self._before_death = before_death
         self._task: asyncio.Task[None] | None = None
-        self._is_stopping = False
-        self._is_ending = False  # as well when one of them has died
+        self._is_stopping = False  # nothing is told of their ends
+        self._may_restart = before_death is not None
 
     def start(self, jobs: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> None:
         """Start the tasks; the keys become parts of their names."""
@@ -415,7 +431,7 @@ class Supervisor:
 
     def abandon(self) -> None:
         """End all tasks without waiting: the producer was dropped unclosed."""
-        self._is_stopping = self._is_ending = True
+        self._is_stopping, self._may_restart = True, False
         if self._task is not None:
             self._task.cancel()
 
@@ -435,29 +451,44 @@ class Supervisor:
     async def _until_cancelled(self) -> None:
         try:
             await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
-            if self._before_death is not None and not self._is_ending:
-                await self._before_death()
-            self._is_ending = True
-            raise
+        finally:
+            try:
+                if self._may_restart and self._before_death is not None:
+                    await self._before_death()
+            finally:
+                self._may_restart = False
 
     async def _guard(self, name: str, job: Callable[[], Coroutine[object, object, None]]) -> NoReturn:
         cause: BaseException | None = None
+        try:
+            await self._with_restarts(job)
+        except asyncio.CancelledError as cancelled:
+            if self._is_stopping or self._are_all_cancelled:
+                raise
+            cause = cancelled  # a TaskGroup ignores a child that was cancelled from outside
+        except BaseException:
+            self._may_restart = False
+            raise
+        self._may_restart = False
+        raise _died(name, cause) from cause
+
+    async def _with_restarts(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Run a coroutine, and again after it was cancelled with all others."""
+        task = asyncio.current_task()
         while True:
             try:
                 await job()
-            except asyncio.CancelledError as cancelled:
-                is_of_all = self._task is None or bool(self._task.cancelling())
-                if self._is_ending or (is_of_all and self._before_death is None):
+            except asyncio.CancelledError:
+                if task is None or not (self._may_restart and self._are_all_cancelled):
                     raise
-                if is_of_all:
-                    continue
-                cause = cancelled  # a TaskGroup ignores a child that was cancelled from outside
-            except BaseException:
-                self._is_ending = True
-                raise
-            self._is_ending = True
-            raise _died(name, cause) from cause
+                task.uncancel()
+                await asyncio.sleep(0)  # one that ends at once again must not hold the event loop up
+            else:
+                return
+
+    @property
+    def _are_all_cancelled(self) -> bool:
+        return self._task is not None and bool(self._task.cancelling())
 
 
 def _died(name: str, cause: BaseException | None) -> BackgroundTaskDiedError:

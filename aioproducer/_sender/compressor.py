@@ -93,6 +93,7 @@ class BatchCompressor:
             self._finish(batch, None)
         if self._threads is not None:
             self._threads.shutdown(wait=False)
+            self._threads = None
 
     def _done(self, batch: Batch, job: asyncio.Future[bytes]) -> None:
         self._running.discard(job)

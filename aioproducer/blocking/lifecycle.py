@@ -303,8 +303,7 @@ class BlockingLifecycle:
         try:
             self.close(min(CLOSE_AFTER_ERROR_S, self._config.close_timeout_ms / 1000))
         except KafkaError as failed:
-            log = event_log(self._producer.statistics().client_id)  # the producer's own log has ended
-            note_undelivered(error, failed, log, name="the BlockingProducer", made_at=self._made_at)
+            note_undelivered(error, failed, self._tell_undelivered)
 
     @property
     def config(self) -> ProducerConfig:
@@ -312,7 +311,11 @@ class BlockingLifecycle:
         return self._producer.config  # with ids that are complete once it has started
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: a copy would have the same thread, and end it."""
+        """Refuse to be copied or pickled.
+
+        Raises:
+            TypeError: always: a copy would have the same thread, and end it.
+        """
         raise TypeError(
             f"a {type(self).__name__} cannot be copied or pickled: make it in the process that uses it, for example at "
             "the top of a module"
@@ -351,8 +354,7 @@ class BlockingLifecycle:
     def _report_dropped(self, records: int) -> None:
         if records > self._records_reported:
             self._records_reported = records
-            log = event_log(self._producer.statistics().client_id)  # the producer's own log has ended
-            self._report_loss(records, "", "was dropped without close()", log=log)
+            self._report_loss(records, "", "was dropped without close()", log=self._log_of_end())
 
     def _end_dropped(self, closing: _thread.LockType) -> None:
         """Wait until a dropped producer is closed; if that takes too long, report what is lost with the process."""
@@ -362,7 +364,14 @@ class BlockingLifecycle:
     def _report_loss(self, records: int, since: str, how: str, *, log: EventLog) -> None:
         in_time = f"within {self._exit_flush_s:g} s{since}"
         text = f"{in_words(records)} not delivered {in_time}: the BlockingProducer made at {self._made_at} {how}"
-        report_loss("producer_not_closed", text, log, records=records, made_at=self._made_at)
+        report_loss(text, log, records=records, made_at=self._made_at, was_closed=False)
+
+    def _tell_undelivered(self, records: int, how: str) -> None:
+        text = f"{in_words(records)} not delivered: the BlockingProducer made at {self._made_at} {how}"
+        report_loss(text, self._log_of_end(), records=records, made_at=self._made_at, was_closed=True)
+
+    def _log_of_end(self) -> EventLog:
+        return event_log(self._producer.statistics().client_id)  # the producer's own log has ended
 
     def _warn(self, how: str) -> None:
         text = f"BlockingProducer made at {self._made_at} {how}: records that were not delivered yet may be lost"

@@ -42,6 +42,17 @@ def test_topic_becomes_usable_once() -> None:
     assert follow(partitions, cluster_of((2, 1), epoch=1)) == []
 
 
+def test_use_of_a_topic_that_has_changed_is_noted_again() -> None:
+    """It may be in error, and then its next use asks for it."""
+    partitions, _ = following((1, 2))
+    topic = partitions.topics["t"]
+    topic.noted_until = 100.0
+
+    follow(partitions, cluster_of((2, 1), epoch=1))
+
+    assert topic.noted_until == 0.0
+
+
 def test_topic_without_partitions_is_not_usable() -> None:
     partitions, _ = in_use()
 

@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from aioproducer import BackgroundTaskDiedError, Producer
+from aioproducer import BackgroundTaskDiedError, Producer, UndeliveredError
 from aioproducer.testing import ApiKey, FakeCluster, Where
+from aioproducer.testing.fake_cluster import AnyFakeCluster
 from tests.fakes.logs import LogCapture
-from tests.fakes.producing import background_tasks
+from tests.fakes.producing import background_tasks, producing
+from tests.fakes.virtual_loop import in_virtual_time
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
+API_VERSIONS = Where(api=ApiKey.API_VERSIONS)
 RECORDS = 20
 CLOSE_MS = 2_000
 KEPT: list[object] = []  # beyond the end of the loop
@@ -70,9 +73,7 @@ def test_records_are_delivered_when_the_loop_ends(program: Program) -> None:
 
 
 @pytest.mark.parametrize("program", [closes, leaves_a_cancelled_scope, gives_up_its_start])
-def test_producer_that_is_closed_as_the_loop_ends_is_not_warned_of(
-    program: Program, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_closed_as_the_loop_ends_is_not_warned_of(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
     with FakeCluster.in_thread(1, topics={"orders": 1}) as cluster, warnings.catch_warnings():
         warnings.simplefilter("error")
         asyncio.run(program(cluster.bootstrap_servers))
@@ -86,7 +87,7 @@ def test_producer_that_is_closed_as_the_loop_ends_is_not_warned_of(
     "program, how",
     [
         (closes, "was closed because of CancelledError: "),
-        (leaves_a_cancelled_scope, "was closed, and its caller was cancelled"),
+        (leaves_a_cancelled_scope, "was closed: "),
         (never_closes, "was dropped without close()"),
     ],
 )
@@ -138,3 +139,90 @@ async def test_cancelled_tasks_end_a_producer_after_its_exit_flush(one_broker: F
             await pending
         with pytest.raises(BackgroundTaskDiedError):
             producer.send("orders", b"later")
+
+
+def test_record_of_a_task_that_cleans_up_is_delivered() -> None:
+    async def work(servers: str, ready: asyncio.Event) -> None:
+        async with Producer(servers) as producer:
+            await producer.send("orders", b"v")
+            ready.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.05)
+                producer.send("orders", b"last")
+
+    async def program(servers: str) -> None:
+        ready = asyncio.Event()
+        KEPT.append(asyncio.create_task(work(servers, ready)))
+        await ready.wait()
+
+    with FakeCluster.in_thread(1, topics={"orders": 1}) as cluster:
+        asyncio.run(program(cluster.bootstrap_servers))
+
+        assert [record.value for record in cluster.records("orders", 0)] == [b"v", b"last"]
+
+
+def test_connection_begun_as_the_loop_ends_is_made_again() -> None:
+    async def program(cluster: AnyFakeCluster) -> None:
+        producer = await Producer(cluster.bootstrap_servers, exit_flush_timeout_ms=20_000).start()
+        KEPT.append(producer)
+        await producer.partitions_for("orders")
+        cluster.faults.delay(0.2, API_VERSIONS, times=None)
+        for partition in range(3):
+            producer.send("orders", b"v", partition=partition)
+        while "connect" not in background_tasks():  # noqa: ASYNC110  # it has no other sign
+            await asyncio.sleep(0)
+
+    with FakeCluster.in_thread(3, topics={"orders": 3}) as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(program(cluster))
+        KEPT.clear()
+        gc.collect()
+
+        assert [len(cluster.records("orders", partition)) for partition in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("state", ["starting", "running", "closing"])
+def test_tasks_that_are_cancelled_again_end(state: str) -> None:
+    """The shutdown code of an application cancels all tasks before `asyncio.run` does."""
+
+    async def program(cluster: AnyFakeCluster) -> None:
+        producer = Producer(cluster.bootstrap_servers, exit_flush_timeout_ms=60_000, linger_ms=0)
+        KEPT.append(producer)
+        if state == "starting":
+            cluster.faults.stall(Where(api=ApiKey.METADATA))
+            KEPT.append(asyncio.create_task(producer.start()))
+        else:
+            await producer.start()
+            cluster.faults.stall(PRODUCE)
+            producer.send("orders", b"v")
+        if state == "closing":
+            KEPT.append(asyncio.create_task(producer.close()))
+        await asyncio.sleep(0.05)
+        for _ in range(3):
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0.05)
+
+    with FakeCluster.in_thread(1, topics={"orders": 1}) as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(program(cluster))
+        KEPT.clear()
+        gc.collect()
+
+
+@in_virtual_time
+async def test_cancelled_close_has_five_seconds_more() -> None:
+    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
+        cluster.faults.stall(PRODUCE)
+        producer.send("orders", b"v")
+        closing = asyncio.create_task(producer.close(1_000))
+        await asyncio.sleep(1)
+        since = asyncio.get_running_loop().time()
+
+        background_tasks()["close"].cancel()
+
+        with pytest.raises(UndeliveredError):
+            await closing
+        assert asyncio.get_running_loop().time() - since < 6

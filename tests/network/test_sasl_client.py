@@ -44,6 +44,20 @@ async def test_few_iterations_are_computed_at_once() -> None:
     assert computer.threads == [threading.current_thread().name]
 
 
+async def test_computation_that_was_cancelled_is_done_again() -> None:
+    """`asyncio.run` cancels every task at its end, and a producer may still connect then."""
+    computer = Computer()
+    sasl = client()
+    wish = SaltedPasswordWanted("sha512", "canary-secret", b"salt", 100_000, computer)
+    waiting = asyncio.create_task(sasl.carry_out(wish))
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.wait([waiting])
+
+    assert await sasl.carry_out(wish) == hashlib.pbkdf2_hmac("sha512", b"canary-secret", b"salt", 100_000)
+
+
 async def test_salted_passwords_of_many_salts_are_forgotten() -> None:
     sasl, computer = client(), Computer()
     for number in range(100):
