@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import QueuePool, StaticPool
 
@@ -60,6 +61,23 @@ def refuse_translated(options: Mapping[str, object]) -> None:
         raise ConfigurationError(
             "engine must have no schema_translate_map, which an outbox does not follow: Outbox(schema=...) names the "
             "schema of its tables"
+        )
+
+
+def refuse_moved(options: Mapping[str, object], table: Table) -> None:
+    """Refuse execution options that move the table of the rows: no relay would read it there.
+
+    Raises:
+        ConfigurationError: names the schemas, and what works.
+    """
+    translated = options.get("schema_translate_map") or {}
+    assert isinstance(translated, Mapping)
+    moved = translated.get(table.schema, table.schema)
+    if moved != table.schema:
+        raise ConfigurationError(
+            f"the schema_translate_map of the session or connection moves table {table.fullname!r} to schema "
+            f"{moved!r}, where no relay of this outbox reads: name a schema that the map leaves alone, as in "
+            "Outbox(schema='public')"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, Table, inspect
+from sqlalchemy import TIMESTAMP, Connection, DateTime, Table, inspect
 from sqlalchemy.exc import CompileError, DBAPIError, IntegrityError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
@@ -121,15 +121,24 @@ def _refuse_types(dialect: Dialect, table: Table, found: Mapping[str, TypeEngine
     wrong = [
         f"{column.name} is {_text(found[column.name], dialect)}, and must be {_text(column.type, dialect)}"
         for column in table.columns
-        if column.name in found and _kind(found[column.name]) is not _kind(column.type)
+        if column.name in found and not _is_like(found[column.name], column.type, dialect)
     ]
     if wrong:
         raise OutboxTableError(f"table {table.fullname!r} has columns of another type: {'; '.join(wrong)}")
 
 
+def _is_like(found: TypeEngine[Any], wanted: TypeEngine[Any], dialect: Dialect) -> bool:
+    """Return whether a type has values of the same kind; of a time without a zone, no one knows which moment it is."""
+    found = getattr(found, "data_type", found)  # of a domain of PostgreSQL
+    if _kind(found) is not _kind(wanted):
+        return False
+    if not isinstance(found, DateTime):
+        return True
+    return found.timezone if dialect.name == "postgresql" else isinstance(found, TIMESTAMP)  # of MySQL, kept in UTC
+
+
 def _kind(found: TypeEngine[Any]) -> type | None:
     """Return the type of its values in Python, None if SQLAlchemy does not know one."""
-    found = getattr(found, "data_type", found)  # of a domain of PostgreSQL
     try:
         return found.python_type
     except NotImplementedError:  # SQLAlchemy's word for a type that has none

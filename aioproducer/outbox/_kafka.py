@@ -24,18 +24,20 @@ from aioproducer.errors import (
     SerializationError,
     TopicAuthorizationError,
     TransactionAbortableError,
+    TransactionAbortedError,
     TransactionTimeoutError,
 )
 from aioproducer.outbox._arguments import check_exact
 from aioproducer.outbox._calls import fetch_error
 from aioproducer.outbox._errors import InDoubtError
-from aioproducer.outbox._protocol import Position, RowsRefusedError, StoredRow
+from aioproducer.outbox._protocol import Position, PositionRefusedError, RowsRefusedError, StoredRow
 from aioproducer.outbox._record import decode_headers
 from aioproducer.records import OffsetAndMetadata, TopicPartition, check_partition, check_topic_name
 
 if TYPE_CHECKING:
     from aioproducer._producer.bulk import BulkDelivery
     from aioproducer._producer.send_methods import SendMethods
+    from aioproducer._producer.transaction import Transaction
     from aioproducer.config import ProducerConfig
     from aioproducer.records import Headers
 
@@ -56,6 +58,7 @@ _LOST_MARKERS: Final = (
     "--hanging --longest 60` shows it: end it with `aioproducer txn abort` in every topic first, and in "
     "__consumer_offsets last, since the relay then goes on by itself"
 )
+_PAYLOADS: Final = frozenset({bytes, bytearray, memoryview, type(None)})
 _OWN: Final = ("transactional_id", "key_serializer", "value_serializer")
 
 
@@ -210,6 +213,7 @@ class ProducerLog:
 
         Raises:
             RowsRefusedError: rows are refused for good; nothing is committed.
+            PositionRefusedError: no broker has the topic; nothing is committed, nor will be.
             KafkaError: it may be committed.
         """
         producer = self._open
@@ -222,10 +226,26 @@ class ProducerLog:
         try:
             async with producer.transaction() as transaction:
                 sent = await _enqueue(transaction, parts)
-                offset = OffsetAndMetadata(position.number, position.token)
-                await transaction.send_offsets({TopicPartition(topic, 0): offset}, self._group)
+                await self._send_position(transaction, topic, position)
         except TransactionAbortableError:
-            _raise_refusals(await _errors(sent))
+            errors = await _errors(sent)
+            _raise_refusals(
+                {row: each for row, each in errors.items() if not isinstance(each, TransactionAbortedError)}
+            )
+            raise  # its text has the cause
+
+    async def _send_position(self, transaction: Transaction, topic: str, position: Position) -> None:
+        """Send the position; its error leaves the block of the transaction, whose commit is then never asked for."""
+        offset = OffsetAndMetadata(position.number, position.token)
+        try:
+            await transaction.send_offsets({TopicPartition(topic, 0): offset}, self._group)
+        except TransactionTimeoutError as error:
+            last = error.last_broker_error
+            if isinstance(last, BrokerError) and last.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise PositionRefusedError(
+                    f"topic {topic!r}, in which the outbox's group has its offset, is gone, so nothing was committed; "
+                    "the relay begins again with another topic"
+                ) from error
             raise
 
     @property
@@ -246,6 +266,7 @@ class ProducerLog:
             headers, faults = _headers_of(columns)
             refused |= faults
             refused |= _faults_of_partitions(columns)
+            refused |= _faults_of_payloads(columns)
             parts += _by_partition(columns, headers)
         if refused:
             raise RowsRefusedError(refused)
@@ -289,6 +310,19 @@ def _faults_of_partitions(columns: _Columns) -> dict[int, str]:
     return {id_: faults[each] for id_, each in zip(columns.ids, columns.partitions, strict=True) if each in faults}
 
 
+def _faults_of_payloads(columns: _Columns) -> dict[int, str]:
+    """Return what is wrong with keys and values, by id: SQLite keeps a text or a number in a column of bytes."""
+    faults: dict[int, str] = {}
+    for name, payloads in (("key", columns.keys), ("value", columns.values)):
+        if not _PAYLOADS.issuperset(map(type, payloads)):  # hardly ever
+            faults |= {
+                id_: f"{name} must be bytes or NULL, not {type(payload).__name__}: write CAST(... AS BLOB) in SQL"
+                for id_, payload in zip(columns.ids, payloads, strict=True)
+                if type(payload) not in _PAYLOADS
+            }
+    return faults
+
+
 def _by_partition(columns: _Columns, headers: Sequence[Headers | None] | None) -> Iterable[_Part]:
     """Divide rows where the column `partition` changes, so that the order of their ids stays."""
     changes = []
@@ -328,7 +362,7 @@ async def _errors(sent: Iterable[tuple[BulkDelivery, Sequence[int]]]) -> dict[in
 
 
 def _raise_refusals(errors: Mapping[int, Exception]) -> None:
-    """Raise for the rows that are refused for good, or else the first error that is not the end of the transaction."""
+    """Raise for the rows that are refused for good, or else the first error."""
     refused = {number: error for number, error in errors.items() if _is_refusal(error)}
     if refused:
         raise RowsRefusedError({number: str(error) for number, error in _culprits(refused).items()})

@@ -18,7 +18,7 @@ from aioproducer.outbox._calls import ended, limit_of, uninterrupted
 from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import State, decode_claimed
-from aioproducer.outbox._tables import Tables, current_ms, transacting
+from aioproducer.outbox._tables import Tables, current_ms, transacting, waiting_for_disk
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Row as SqlRow
@@ -139,7 +139,7 @@ class Leases:
         A change of the number of shards is something, so the number is the one that was seen with the lease.
         """
         relay = self._relay
-        raised = (
+        raised = waiting_for_disk(  # another relay might be given the same epoch after a crash
             update(relay)
             .where(relay.c.id == shard, relay.c.epoch == seen.epoch, relay.c.renewals == seen.renewals)
             .values(
@@ -148,7 +148,8 @@ class Leases:
                 owner=self.owner,
                 wanted_by=None,
                 lease_until=current_ms() + self._lease_ms,
-            )
+            ),
+            self._engine.dialect.name,
         )
         async with self._engine.begin() as connection:
             if (await connection.execute(raised)).rowcount != 1:

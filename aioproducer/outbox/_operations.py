@@ -112,7 +112,13 @@ class Operations:
         query = select(table.c.id, table.c.topic, table.c.key, table.c.parked_at, table.c.error).order_by(table.c.id)
         async with self._engine.connect() as connection:
             return [
-                ParkedRow(row.id, row.topic, _text(row.key), str(row.parked_at), row.error)
+                ParkedRow(
+                    row.id,
+                    _text(row.topic),
+                    None if row.key is None else _text(row.key),
+                    str(row.parked_at),
+                    row.error,
+                )
                 for row in await connection.execute(query)
             ]
 
@@ -243,5 +249,6 @@ class Operations:
         )
 
 
-def _text(key: bytes | None) -> str | None:
-    return None if key is None else key.decode(errors="backslashreplace")
+def _text(written: object) -> str:
+    """Return what a column has; on SQLite, plain SQL may have written it as another type."""
+    return written.decode(errors="backslashreplace") if isinstance(written, bytes) else str(written)

@@ -222,6 +222,8 @@ class Outbox:
             RecordTooLargeError: larger than `max_request_size`.
             NotInTransactionError: the session or connection is closed, its transaction has failed, or it commits each
                 statement by itself.
+            ConfigurationError: its `schema_translate_map` moves the table to another schema, or the session knows no
+                engine for the table.
             OutboxTableError: the table does not exist, or a column is missing or of another type.
         """
         record = record_of(topic, value, key=key, partition=partition, timestamp=timestamp, headers=headers)
@@ -247,7 +249,7 @@ class Outbox:
         Raises:
             TypeError, ValueError: a record; names its position.
             SerializationError, RecordTooLargeError: a record, as `enqueue`, with a note of its position.
-            NotInTransactionError, OutboxTableError: as `enqueue`.
+            NotInTransactionError, ConfigurationError, OutboxTableError: as `enqueue`.
         """
         target = self._inserts.checked(session)
         return self._insert(target, self._maker.rows(records))

@@ -113,6 +113,9 @@ class Store(Protocol):
     async def settle(self, state: State) -> None:
         """Write a state whose first batches may be missing, and delete the rows of those."""
 
+    async def forget_topic(self, state: State, committed: Collection[int]) -> None:
+        """Delete the rows of the batches of these numbers, and note that no other one is committed, in no topic."""
+
     async def claim(self, state: State, confirmed: Sequence[Batch]) -> Claimed | None:
         """Delete the rows of confirmed batches, and claim the next rows; None if there are none."""
 
@@ -146,8 +149,13 @@ class Log(Protocol):
 
         Raises:
             RowsRefusedError: rows are refused for good; nothing is committed.
+            PositionRefusedError: no broker has the topic of the position; nothing is committed, nor will be.
             KafkaError: it may be committed.
         """
+
+
+class PositionRefusedError(KafkaError):
+    """The topic of the position is gone; its transaction was never to be committed."""
 
 
 class RowsRefusedError(KafkaError):
@@ -281,7 +289,7 @@ class Session:
     async def refresh(self) -> None:
         """Commit the position again, so that neither it nor the transactional id expires."""
         if self.state.topic is not None and not self._sent:
-            await self._log.commit((), self.state.topic, Position(self.state.confirmed, self._token))
+            await self._commit_at((), self.state.topic, Position(self.state.confirmed, self._token))
 
     async def send_waiting(self) -> bool:
         """Send all rows that wait; returns whether there were any."""
@@ -289,7 +297,8 @@ class Session:
             waiting = await self._store.first_rows()
             if not waiting:
                 return False
-            await self._anchor(waiting, self.state.confirmed)
+            # The next claim confirms batches of which nothing was left to send: the position must not be below them.
+            await self._anchor(waiting, max(self._sent, default=self.state.confirmed))
         claimed = await self._claim()
         has_sent = claimed is not None
         while claimed is not None:
@@ -348,12 +357,24 @@ class Session:
         rows = await self._without_parked_keys(rows)
         while True:
             try:
-                await self._log.commit(rows, self.state.topic or "", position)
+                await self._commit_at(rows, self.state.topic or "", position)
                 break
             except RowsRefusedError as refused:
                 rows = await self._refused(rows, refused.errors)
         self._sent.add(batch.number)
         self._on_sent(len(rows))
+
+    async def _commit_at(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
+        """Commit rows and position; where the topic of that is gone, the next start is to choose another one.
+
+        That start cannot ask Kafka what is committed, and this session knows: the batches whose commits have
+        succeeded. It has asked for no other commit that it claims still, and never asks for this one.
+        """
+        try:
+            await self._log.commit(rows, topic, position)
+        except PositionRefusedError:
+            await self._store.forget_topic(self.state, frozenset(self._sent))
+            raise
 
     async def _without_parked_keys(self, rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
         if not self._policy.parks_key:

@@ -208,12 +208,12 @@ def _shown(content: bytes | None) -> str | dict[str, str] | None:
 
 
 def decode_headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
-    """Return the headers of a row, also as other programs write them: an object of texts.
+    """Return the headers of a row, also as other programs write them: an object of texts, or an empty text for none.
 
     Raises:
         ValueError: it is not such JSON; says what is allowed.
     """
-    if text is None:
+    if not text:
         return None
     try:
         document = json.loads(text)
@@ -221,7 +221,7 @@ def decode_headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
         return [(_name(name), _content(content)) for name, content in pairs]
     except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         allowed = 'JSON like [["name", "text"], ["name", null], ["name", {"base64": "..."}]] or {"name": "text"}'
-        raise ValueError(f"headers must be {allowed}, not {text[:80]!r}: {error}") from error
+        raise ValueError(f"headers must be {allowed}, not {str(text)[:80]!r}: {error}") from error
 
 
 def _pair(pair: object) -> tuple[object, object]:

@@ -63,6 +63,6 @@ async def add_hash(connection: AsyncConnection) -> None:
         await driver.create_function(_FUNCTION, 1, hash_of, deterministic=True)
 
 
-def hash_of(key: bytes | str) -> int:
-    """Return the first byte of the SHA-256 of a key; plain SQL on SQLite may have written it as text."""
-    return sha256(key.encode() if isinstance(key, str) else key).digest()[0]
+def hash_of(key: object) -> int:
+    """Return the first byte of the SHA-256 of a key; plain SQL on SQLite may have written it as text or a number."""
+    return sha256(key if isinstance(key, bytes) else str(key).encode()).digest()[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from aioproducer.outbox._calls import CLOSE_S, ended, limit_of, uninterrupted
+from aioproducer.outbox._calls import ended, limit_of, uninterrupted
 from aioproducer.outbox._check import check_dialect, check_tables
 from aioproducer.outbox._errors import DECISIONS, RelayFencedError, waits_for
 from aioproducer.outbox._protocol import (
@@ -49,6 +49,7 @@ from aioproducer.outbox._tables import (
     ids_within,
     ms_of,
     transacting,
+    waiting_for_disk,
 )
 
 if TYPE_CHECKING:
@@ -57,9 +58,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 FIRST_ROWS: Final = 100
-_SYNC: Final = "synchronous_commit"
-_WAIT_FOR_DISK: Final = select(func.set_config(_SYNC, "on", False)).where(func.current_setting(_SYNC) == "off")
-_WAIT_NO_MORE: Final = select(func.set_config(_SYNC, "off", False))
 
 ValueT = TypeVar("ValueT")
 
@@ -99,18 +97,18 @@ class SqlStore:
         self.rows_parked: int = 0
         self.calls: set[asyncio.Future[Any]] = set()
         self.limit_s: float = limit_of(lease_s)
-        self._was_asynchronous = False  # its connection committed without waiting for the disk
         self._connection: AsyncConnection | None = None
         self._turn = asyncio.Lock()  # of the connection: the next batch is claimed while one is committed
         relay = tables.relay
-        self._lock = (
+        self._lock = waiting_for_disk(  # a claim must be on disk before Kafka has its rows
             update(relay)
             .where(
                 relay.c.id == shard,
                 relay.c.identity == bindparam("of_identity"),
                 relay.c.epoch == bindparam("of_epoch"),
             )
-            .values(lease_until=current_ms() + round(lease_s * 1000), renewals=relay.c.renewals + 1)
+            .values(lease_until=current_ms() + round(lease_s * 1000), renewals=relay.c.renewals + 1),
+            engine.dialect.name,
         )
         self._own = relay.c.id == shard
         self._note_claim = (
@@ -148,8 +146,6 @@ class SqlStore:
             await connection.run_sync(check_tables, tables)
             if self._shards > 1:
                 await add_hash(connection)
-            if self._engine.dialect.name == "postgresql":  # a claim must be on disk before Kafka has its rows
-                self._was_asynchronous = (await connection.execute(_WAIT_FOR_DISK)).first() is not None
             await connection.commit()
         except BaseException:
             await connection.close()
@@ -164,19 +160,8 @@ class SqlStore:
             return
         if not have_ended:
             await connection.invalidate()
-        elif self._was_asynchronous and not connection.invalidated:
-            await self._restore(connection)
         with suppress(DBAPIError, OSError):  # it was lost
             await connection.close()
-
-    async def _restore(self, connection: AsyncConnection) -> None:
-        """Let a connection that goes back to the pool be as it was; drop one that does not answer."""
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await connection.execute(_WAIT_NO_MORE)
-                await connection.commit()
-        except Exception:  # noqa: BLE001  # of the database; there is nothing else to do
-            await connection.invalidate()
 
     @asynccontextmanager
     async def _transaction(self, state: State | None = None) -> AsyncIterator[AsyncConnection]:
@@ -217,6 +202,17 @@ class SqlStore:
             )
 
     @uninterrupted
+    async def forget_topic(self, state: State, committed: Collection[int]) -> None:
+        """Remove the rows of the batches of these numbers, and note that no other one is committed, in no topic."""
+        relay = self._tables.relay
+        async with self._transaction(state) as connection:
+            # As the table has them: another claim, whose answer was lost, may have added a batch.
+            known = decode_claimed((await connection.execute(select(relay.c.claimed).where(self._own))).scalar_one())
+            await self._remove(connection, [batch for batch in known if batch.number in committed])
+            left = encode_claimed([batch for batch in known if batch.number not in committed])
+            await connection.execute(update(relay).where(self._own).values(claimed=left, topic=None))
+
+    @uninterrupted
     async def claim(self, state: State, confirmed: Sequence[Batch]) -> Claimed | None:
         """Remove the rows of confirmed batches, and claim the next rows; None if there are none."""
         async with self._transaction(state) as connection:
@@ -238,7 +234,10 @@ class SqlStore:
         """Return whether a limit has ended the claim; the statement counts the same, but for headers beyond ASCII."""
         if len(rows) == self._limits.rows:
             return True
-        size = sum(len(row[2] or b"") + len(row[3] or b"") + len(row[4] or "") for row in rows)
+        try:
+            size = sum(len(row[2] or b"") + len(row[3] or b"") + len(row[4] or "") for row in rows)
+        except TypeError:  # of a number, which SQLite takes for bytes: the row will be refused
+            return False
         return size + len(rows) * ROW_OVERHEAD >= self._limits.bytes
 
     async def _find_waiting(
@@ -313,7 +312,9 @@ class SqlStore:
         """Return topic and key of the parked rows that have those of one of these, with the first id of each."""
         topic, key, id_ = (self._tables.parked.c[name] for name in ("topic", "key", "id"))
         parked = select(topic, key, func.min(id_)).where(key.is_not(None)).group_by(topic, key)
-        keys = list({row.key for row in rows if row.key is not None})
+        keys = list(
+            {row.key for row in rows if isinstance(row.key, bytes)}
+        )  # SQLite may have others, which are refused
         found: dict[tuple[str, bytes], int] = {}
         async with self._transaction() as connection:
             is_any = (await connection.execute(select(id_).where(key.is_not(None)).limit(1))).first()

@@ -25,10 +25,13 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    Update,
     and_,
+    case,
     event,
     func,
     literal,
+    literal_column,
     or_,
     select,
 )
@@ -254,6 +257,18 @@ def transacting(engine: AsyncEngine) -> AsyncEngine:
     """Return an engine of the same pool whose connections have transactions, also where the user's commits each."""
     level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "READ COMMITTED"
     return engine.execution_options(isolation_level=level)
+
+
+def waiting_for_disk(statement: Update, dialect: str) -> Update:
+    """Return an UPDATE whose transaction waits for the disk at its commit, also where PostgreSQL is told not to.
+
+    For this transaction alone: behind a pooler, the next one on the server's connection is another client's.
+    """
+    if dialect != "postgresql":
+        return statement
+    name = "synchronous_commit"
+    is_off = func.current_setting(name) == "off"
+    return statement.returning(case((is_off, func.set_config(name, "on", literal_column("true")))))
 
 
 RUNS_AT_ONCE: Final = 200

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, MissingGreenlet, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
+from aioproducer.outbox._arguments import refuse_moved
 from aioproducer.outbox._check import check_types
 from aioproducer.outbox._drivers import (
     driver_of,
@@ -174,24 +175,25 @@ class Inserts:
         self._note(target)
 
     def _by_session(self, session: Session, rows: Sequence[Row]) -> None:
-        connection = session.connection(bind_arguments={"clause": self._insert})
-        check_begun(connection)
-        self._check_table(connection)
+        self._check(session.connection(bind_arguments={"clause": self._insert}))
         session.execute(self._insert, _mappings(rows))
 
     def _by_connection(self, connection: Connection, rows: Sequence[Row]) -> None:
-        check_begun(connection)
-        self._check_table(connection)
+        self._check(connection)
         connection.execute(self._insert, _mappings(rows))
+
+    def _check(self, connection: Connection) -> None:
+        check_begun(connection)
+        refuse_moved(connection.get_execution_options(), self._tables.rows)
+        self._check_table(connection)
 
     def _check_table(self, connection: Connection) -> None:
         """Look at the columns before the first row of an engine, where the database turns bytes into text unasked."""
         dialect = connection.dialect
         if dialect.name != "postgresql" or dialect in self._seen:
             return
-        if not connection.get_execution_options().get("schema_translate_map"):
-            check_types(connection, self._tables.rows, Row._fields)
-            self._seen.add(dialect)
+        check_types(connection, self._tables.rows, Row._fields)
+        self._seen.add(dialect)
 
     async def _by_async_cursor(self, target: object, rows: Sequence[Row]) -> None:
         cursor = target if is_cursor(target) else cast("DbApiConnection", target).cursor()

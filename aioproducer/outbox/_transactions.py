@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from sqlalchemy import Connection, Insert, PoolProxiedConnection, Transaction
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
+from aioproducer.errors import ConfigurationError
 from aioproducer.outbox._drivers import SUPPORTED, driver_of, is_cursor, parameter_mark
 from aioproducer.outbox._errors import NotInTransactionError, OutboxError
 
@@ -37,6 +38,7 @@ def checked(target: object, statement: Insert) -> object:
     Raises:
         TypeError: it is none.
         NotInTransactionError: it is closed, or seen to commit each statement by itself.
+        ConfigurationError: it is a session that knows no engine for the table.
     """
     if isinstance(target, scoped_session | async_scoped_session):
         target = target()
@@ -117,7 +119,14 @@ def _check_session(session: Session | AsyncSession, statement: Insert) -> None:
         )
     if not sync_session.autobegin and not sync_session.in_transaction():
         raise NotInTransactionError("the session is not in a transaction, and its autobegin is off: begin one first")
-    bind = sync_session.get_bind(clause=statement)
+    try:
+        bind = sync_session.get_bind(clause=statement)
+    except UnboundExecutionError as error:
+        table = statement.table.fullname
+        raise ConfigurationError(
+            f"the session knows no engine for table {table!r}: give it one, as in "
+            f"binds={{Base: engine, outbox.metadata.tables[{table!r}]: engine}}"
+        ) from error
     _refuse_level(bind.get_execution_options(), bind.dialect)
 
 

@@ -14,12 +14,13 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from aioproducer.outbox._errors import RelayFencedError, ShardsChangedError
+from aioproducer.outbox._errors import InDoubtError, RelayFencedError, ShardsChangedError
 from aioproducer.outbox._protocol import (
     Batch,
     Claimed,
     Policy,
     Position,
+    PositionRefusedError,
     RowsRefusedError,
     Session,
     State,
@@ -92,6 +93,8 @@ class Actor:
     rest: int = 0
     """Steps for which it stands by."""
     task: "asyncio.Task[None] | None" = None
+    state: State | None = None
+    """With which its last session began."""
 
 
 @dataclass
@@ -100,7 +103,10 @@ class Transactions:
 
     epoch: int = 0
     staged: tuple[list[StoredRow], Position | None] = field(default_factory=lambda: ([], None))
+    staged_topic: str = ""
     position: Position | None = None
+    topic: str = ""
+    """Of the position."""
 
 
 @dataclass
@@ -119,6 +125,9 @@ class World:
     tokens: "count[int]" = field(default_factory=lambda: count(1))
     kafka: dict[str, Transactions] = field(default_factory=lambda: defaultdict(Transactions))  # by identity
     log: list[int] = field(default_factory=list)
+    topic: str = "topic"
+    """The one that positions may have; after it is deleted, another one."""
+    doubts: int = 0
     requests: list[Request] = field(default_factory=list)
 
     async def ask(self, actor: Actor, effect: Callable[[], object]) -> object:
@@ -167,9 +176,12 @@ class World:
         staged, position = self.kafka[identity].staged
         self.kafka[identity].staged = ([*staged, *rows], position)
 
-    def stage_position(self, identity: str, epoch: int, position: Position) -> None:
+    def stage_position(self, identity: str, epoch: int, position: Position, *, topic: str) -> None:
         self.check(identity, epoch)
+        if topic != self.topic:
+            raise PositionRefusedError
         self.kafka[identity].staged = (self.kafka[identity].staged[0], position)
+        self.kafka[identity].staged_topic = topic
 
     def end(self, identity: str, epoch: int, *, commit: bool) -> None:
         self.check(identity, epoch)
@@ -180,6 +192,22 @@ class World:
                 raise FencedError  # it timed out
             self.log += [row.id for row in rows]
             self.kafka[identity].position = position
+            self.kafka[identity].topic = self.kafka[identity].staged_topic
+
+    def delete_topic(self) -> None:
+        """Delete the topic of the positions, and these with it."""
+        self.topic += "+"
+
+    def position(self, identity: str, topic: str) -> Position | None:
+        kept = self.kafka[identity]
+        return kept.position if kept.topic == topic == self.topic else None
+
+    def decide(self, state: State) -> None:
+        """Be the person who is asked which rows of the claimed batches are in Kafka, unless another relay works."""
+        known = self.states[state.shard] if state.shard < len(self.states) else None
+        if known == state:
+            self.rows = {number: key for number, key in self.rows.items() if number not in self.log}
+            self.states[state.shard] = replace(state, epoch=state.epoch + 1, topic=None)
 
     def time_out(self) -> None:
         """Abort what is open, as brokers do, and fence its producer."""
@@ -220,6 +248,15 @@ class ModelStore:
             known = self._world.states[self._shard]
             self._delete([batch for batch in known.claimed if batch not in state.claimed])
             self._world.states[self._shard] = replace(state, number=known.number)
+
+        await self._ask(effect)
+
+    async def forget_topic(self, state: State, committed: Collection[int]) -> None:
+        def effect() -> None:
+            self._check(state)
+            known = self._world.states[self._shard].claimed
+            self._delete([batch for batch in known if batch.number in committed])
+            self._write(claimed=tuple(batch for batch in known if batch.number not in committed), topic=None)
 
         await self._ask(effect)
 
@@ -301,21 +338,19 @@ class ModelLog:
         self._identity, self._epoch = identity, epoch
 
     async def position(self, topic: str) -> Position | None:
-        assert topic == "topic"
-        position = await self._ask(lambda: self._world.kafka[self._identity].position)
+        position = await self._ask(partial(self._world.position, self._identity, topic))
         assert position is None or isinstance(position, Position)
         return position
 
     async def topic_that_is_there(self, topics: Collection[str]) -> tuple[str | None, Mapping[str, str]]:
-        assert list(topics) == ["topic"]
-        return "topic", {}
+        assert {*topics} <= {"topic"}
+        return self._world.topic if topics else None, {}
 
     async def commit(self, rows: Sequence[StoredRow], topic: str, position: Position) -> None:
-        assert topic == "topic"
         refused = {row.id: "refused" for row in rows if row.id in self._world.refused}
         of = self._identity, self._epoch
         await self._ask(partial(self._world.stage, *of, rows))
-        await self._ask(partial(self._world.stage_position, *of, position))
+        await self._ask(partial(self._world.stage_position, *of, position, topic=topic))
         await self._ask(partial(self._world.end, *of, commit=not refused))
         if refused:
             raise RowsRefusedError(refused)
@@ -327,9 +362,10 @@ class History:
     Args:
         shards: of each relay.
         retries_at: step before which parked rows are moved back.
+        deletes_at: steps before which the topic of the positions is deleted.
     """
 
-    def __init__(  # what happens, for how long, and to what
+    def __init__(  # noqa: PLR0913  # what happens, for how long, and to what
         self,
         chooser: Chooser,
         *,
@@ -338,8 +374,10 @@ class History:
         refused: frozenset[int] = frozenset(),
         shards: tuple[int, int] = (1, 1),
         retries_at: int | None = None,
+        deletes_at: Collection[int] = (),
     ) -> None:
         self._chooser = chooser
+        self._deletes_at = deletes_at
         self._retries_at = retries_at
         self._shards = shards
         self._steps = steps
@@ -355,8 +393,7 @@ class History:
             self._begin(writer, self._writer)
         for step in range(self._steps):
             await self._until_all_wait()
-            if step == self._retries_at:
-                self.world.retry()
+            self._act_at(step)
             options = self._options()
             options[self._chooser.choose(len(options))]()
         for actor in self._actors:
@@ -370,6 +407,13 @@ class History:
             self._carry_out(self.world.requests[0])
         await self._die(self._actors[-1])
         return self.world
+
+    def _act_at(self, step: int) -> None:
+        """Do what was asked for at this step."""
+        if step == self._retries_at:
+            self.world.retry()
+        if step in self._deletes_at:
+            self.world.delete_topic()
 
     def _begin(self, name: str, run: Callable[[Actor], Coroutine[object, object, None]], *, rest: int = 0) -> None:
         actor = Actor(name, run, rest)
@@ -395,7 +439,7 @@ class History:
         self.world.requests.remove(request)
         try:
             result = request.effect()
-        except STAND_BY as error:
+        except (*STAND_BY, PositionRefusedError) as error:
             request.answer.set_exception(error)
             return
         if is_lost:
@@ -419,7 +463,7 @@ class History:
         self._late.remove(request)
         try:
             request.effect()
-        except STAND_BY:
+        except (*STAND_BY, PositionRefusedError):
             return
 
     async def _die(self, actor: Actor) -> None:
@@ -447,8 +491,12 @@ class History:
                     await self.world.ask(actor, lambda: None)
             except STAND_BY:
                 actor.rest = REST
-            except LostError:
+            except (LostError, PositionRefusedError):
                 continue
+            except InDoubtError:
+                assert actor.state is not None
+                self.world.doubts += 1
+                await self._asked_until_known(actor, partial(self.world.decide, actor.state))
 
     async def _agree(self, actor: Actor, shards: int) -> None:
         while (stored := len(self.world.states)) != shards:
@@ -462,7 +510,8 @@ class History:
     async def _session(self, actor: Actor, shard: int, shards: int) -> Session:
         store, log = ModelStore(self.world, actor, shard=shard, shards=shards), ModelLog(self.world, actor)
         token = f"token {next(self.world.tokens)}"
-        return Session(store, log, await store.take_over(), token=token, policy=self._policy)
+        actor.state = await store.take_over()
+        return Session(store, log, actor.state, token=token, policy=self._policy)
 
     async def _writer(self, actor: Actor) -> None:
         """Write rows of one key: transactions of one and two rows one after another, every third rolled back."""

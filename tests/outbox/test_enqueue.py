@@ -325,3 +325,33 @@ async def test_create_takes_any_type_of_sqlite(engine: AsyncEngine, outbox: Outb
         await outbox.enqueue(session, "orders", b"v", **PARTS)
 
     assert rows_in(database) == [ROW]
+
+
+async def test_map_that_moves_the_table_is_refused(engine: AsyncEngine, outbox: Outbox, database: Path) -> None:
+    """No relay would read the row there."""
+    moving: dict[str, object] = {"schema_translate_map": {None: "tenant"}}
+    refused = "moves table 'kafka_outbox' to schema 'tenant', where no relay of this outbox reads"
+    async with AsyncSession(engine.execution_options(**moving)) as session:
+        with pytest.raises(ConfigurationError, match=refused):
+            await outbox.enqueue(session, "orders", b"v")
+    async with AsyncSession(engine) as session:
+        await session.connection(execution_options=moving)
+        with pytest.raises(ConfigurationError, match=refused):
+            await outbox.enqueue_many(session, [ProducerRecord("orders", b"v")])
+    async with engine.connect() as connection:
+        await connection.execution_options(**moving)
+        with pytest.raises(ConfigurationError, match=refused):
+            await outbox.enqueue(connection, "orders", b"v")
+
+    assert rows_in(database) == []
+
+
+async def test_map_of_other_schemas_leaves_the_table(engine: AsyncEngine, outbox: Outbox, database: Path) -> None:
+    mapped = engine.execution_options(schema_translate_map={"tenants": "one", None: None})
+    async with AsyncSession(mapped) as session, session.begin():
+        await outbox.enqueue(session, "orders", b"v")
+    moving = engine.execution_options(schema_translate_map={None: "tenant"})
+    async with AsyncSession(moving) as session, session.begin():
+        await Outbox(schema="main").enqueue(session, "orders", b"v")
+
+    assert len(rows_in(database)) == 2

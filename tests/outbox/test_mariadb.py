@@ -206,6 +206,17 @@ async def test_column_of_another_kind_of_type_is_named(engine: AsyncEngine, outb
         await outbox.create(engine)
 
 
+async def test_time_without_a_zone_is_refused(engine: AsyncEngine, outbox: Outbox) -> None:
+    """Of each session's zone, which the relay does not know."""
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE kafka_outbox MODIFY created_at TIMESTAMP(6) NOT NULL"))
+    await outbox.create(engine)
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE kafka_outbox MODIFY created_at DATETIME(3)"))
+    with pytest.raises(OutboxTableError, match=r"created_at is DATETIME\(3\), and must be TIMESTAMP\(3\)"):
+        await outbox.create(engine)
+
+
 async def test_missing_table_is_named(engine: AsyncEngine, outbox: Outbox) -> None:
     async with engine.connect() as connection:
         await outbox.enqueue(connection, "orders", b"v")

@@ -187,3 +187,28 @@ async def test_relay_has_transactions_on_an_engine_without(database: Path, outbo
     await engine.dispose()
 
     assert levels == {"SERIALIZABLE"}
+
+
+WRITTEN = [("'orders'", "'customer-7'"), ("'orders'", "7"), ("'orders'", "2.5"), ("x'6f'", "x'31'")]
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_values_of_other_types_stop_neither_relay_nor_command(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster, shards: int
+) -> None:
+    """Plain SQL on SQLite may write a text or a number for a key, and bytes for a topic."""
+    async with engine.begin() as connection:
+        for topic, key in WRITTEN:
+            rows = f"({topic}, {key}, x'31', 8), ({topic}, {key}, 7, NULL)"
+            await connection.execute(text(f"INSERT INTO kafka_outbox (topic, key, value, headers) VALUES {rows}"))
+    await write(engine, outbox, *records(b"behind"))
+    operations = Operations(outbox, engine)
+    async with relaying(outbox, engine, kafka, on_refused="park key", shards=shards) as relay:
+        await until(lambda: sent(kafka) == [b"behind"])
+        await until(lambda: relay.statistics().rows_parked == 8)
+        await until_empty(engine)
+        assert (relay.statistics().retries, (await operations.status()).rows_parked) == (0, 8)
+
+    found = [(row.topic, row.key) for row in await operations.parked()]
+    assert found[::2] == [("orders", "customer-7"), ("orders", "7"), ("orders", "2.5"), ("o", "1")]
+    assert "key must be bytes or NULL, not str: write CAST(... AS BLOB) in SQL" in (await operations.parked())[0].error

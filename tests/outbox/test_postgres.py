@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from aioproducer import ProducerRecord
 from aioproducer.outbox import NotInTransactionError, Outbox, OutboxTableError, Relay
 from aioproducer.outbox._operations import Operations
-from aioproducer.outbox._store import Limits, SqlStore
 from aioproducer.testing import FakeCluster
 from tests.outbox.postgres import Postgres, missing_for_postgres
 from tests.outbox.test_relay import relaying, sent, until, until_empty, write
@@ -179,6 +178,10 @@ async def test_autocommit_of_an_engine_is_refused(  # noqa: PLR0917  # of a tabl
             "ALTER created_at DROP DEFAULT, ALTER created_at TYPE bigint USING 1",
             "created_at is BIGINT, and must be TIMESTAMP WITH TIME ZONE",
         ),
+        (
+            "ALTER created_at TYPE timestamp",
+            "created_at is TIMESTAMP WITHOUT TIME ZONE, and must be TIMESTAMP WITH TIME ZONE",
+        ),
     ],
 )
 async def test_column_of_another_kind_of_type_is_named(  # noqa: PLR0917  # fixtures
@@ -198,7 +201,6 @@ async def test_column_of_the_same_kind_of_type_is_accepted(engine: AsyncEngine, 
         "ALTER headers TYPE varchar(9000)",
         "ALTER partition TYPE bigint",
         "ALTER id TYPE integer",
-        "ALTER created_at TYPE timestamp",
     )
     async with engine.begin() as connection:
         await connection.execute(text("CREATE DOMAIN payload AS bytea"))
@@ -267,25 +269,41 @@ async def test_missing_table_is_named_by_each_driver(engine: AsyncEngine, outbox
             await outbox.enqueue(connection, "orders", b"v")
 
 
-async def test_claims_wait_for_the_disk(engine: AsyncEngine, server: Postgres) -> None:
-    """A crash of the database would lose one whose rows Kafka has; its connection goes back as it was."""
-    async with engine.begin() as connection:
-        await connection.execute(text("ALTER DATABASE postgres SET synchronous_commit = off"))
-    one = create_async_engine(server.url(engine.dialect.driver), pool_size=1, max_overflow=0)
-    store = SqlStore(one, Outbox()._tables, lease_s=10, limits=Limits(10, 1_000))  # noqa: SLF001  # of the same package
-    try:
-        await store.open()
-        assert store._connection is not None  # noqa: SLF001  # the setting of its connection
-        kept = (await store._connection.execute(text("SHOW synchronous_commit"))).scalar_one()  # noqa: SLF001
-        await store.close()
-        async with one.connect() as connection:
-            left = (await connection.execute(text("SHOW synchronous_commit"))).scalar_one()
-    finally:
-        await one.dispose()
-        async with engine.begin() as connection:
-            await connection.execute(text("ALTER DATABASE postgres RESET synchronous_commit"))
+NOTES = """
+CREATE TABLE seen (what text, setting text);
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN INSERT INTO seen VALUES (TG_ARGV[0], current_setting('synchronous_commit')); RETURN NULL; END $$;
+CREATE TRIGGER note AFTER INSERT ON kafka_outbox FOR EACH ROW EXECUTE FUNCTION note('row');
+CREATE TRIGGER note_claim AFTER UPDATE ON kafka_outbox_relay FOR EACH ROW
+    WHEN (old.number <> new.number) EXECUTE FUNCTION note('claim');
+CREATE TRIGGER note_epoch AFTER UPDATE ON kafka_outbox_relay FOR EACH ROW
+    WHEN (old.epoch <> new.epoch) EXECUTE FUNCTION note('epoch')
+"""
 
-    assert (kept, left) == ("on", "off")
+
+async def test_claims_wait_for_the_disk(  # noqa: PLR0917  # fixtures
+    engine: AsyncEngine, server: Postgres, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """A crash of the database would lose one whose rows Kafka has; the setting is of their transactions alone."""
+    async with await psycopg.AsyncConnection.connect(f"postgresql://{server.dsn}", autocommit=True) as plain:
+        await plain.execute("ALTER DATABASE postgres SET synchronous_commit = off")
+        await plain.execute(NOTES)
+        # One connection after another, as a pooler in transaction mode lends them.
+        pooled = create_async_engine(engine.url, pool_size=4, max_overflow=0)
+        try:
+            async with relaying(outbox, pooled, kafka) as relay:
+                await write(pooled, outbox, ProducerRecord("orders", b"1"))
+                await until(lambda: relay.statistics().rows_sent == 1)
+            for connection in [await pooled.connect() for _ in range(4)]:  # all that there are
+                assert (await connection.execute(text("SHOW synchronous_commit"))).scalar_one() == "off"
+                await connection.close()
+            found = await (await plain.execute("SELECT DISTINCT what, setting FROM seen ORDER BY what")).fetchall()
+        finally:
+            await pooled.dispose()
+            await plain.execute("ALTER DATABASE postgres RESET synchronous_commit")
+            await plain.execute("DROP TABLE seen; DROP FUNCTION note() CASCADE")
+
+    assert found == [("claim", "on"), ("epoch", "on"), ("row", "off")]
 
 
 async def test_time_without_an_end_stops_nothing(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:

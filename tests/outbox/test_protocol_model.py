@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Collection
 from random import Random
 
 import pytest
@@ -33,6 +34,7 @@ def ended(
     refused: frozenset[int] = frozenset(),
     shards: tuple[int, int] = (1, 1),
     retries_at: int | None = None,
+    deletes_at: Collection[int] = (),
 ) -> World:
     history = History(
         chooser,
@@ -41,6 +43,7 @@ def ended(
         refused=refused,
         shards=shards,
         retries_at=retries_at,
+        deletes_at=deletes_at,
     )
     return asyncio.run(history.run())
 
@@ -116,10 +119,11 @@ def test_shards_change_once_with_one_deviation(shards: tuple[int, int]) -> None:
         check_exactly_once(ended(Deviations(deviation), shards=shards))
 
 
-def check_that_it_is_found(shards: tuple[int, int] = (1, 1)) -> None:
+def check_that_it_is_found(shards: tuple[int, int] = (1, 1), deletes: int = 0) -> None:
     def histories() -> None:
         for seed in range(30):
-            check_exactly_once(ended(Mostly(seed), shards=shards))
+            deletes_at = Random(seed).sample(range(STEPS), deletes)
+            check_exactly_once(ended(Mostly(seed), shards=shards, deletes_at=deletes_at))
 
     with pytest.raises(AssertionError):
         histories()
@@ -151,6 +155,37 @@ def test_parked_rows_are_sent_once_after_a_retry(retries_at: int) -> None:
         chooser = Mostly(seed)
         world = ended(chooser, policy=Policy(parks=True), refused=frozenset({2, 3, 5}), retries_at=retries_at)
         check_exactly_once(world)
+
+
+def test_relay_goes_on_when_its_topic_is_deleted() -> None:
+    """At any step; in doubt only where another relay takes its place meanwhile."""
+    doubts = []
+    for step in range(STEPS):
+        world = ended(Deviations({}), deletes_at=[step])
+        check_exactly_once(world)
+        doubts.append(world.doubts)
+
+    assert sum(doubts) < STEPS / 5
+
+
+@pytest.mark.slow(seconds=15)
+@pytest.mark.parametrize("start", range(0, 200, 50))
+def test_topics_of_positions_are_deleted_in_random_histories(start: int) -> None:
+    for seed in range(start, start + 50):
+        random = Random(seed)
+        check_exactly_once(ended(Mostly(seed), deletes_at=random.sample(range(STEPS), 3)))
+
+
+def test_position_is_not_below_a_batch_without_rows() -> None:
+    """This history has one whose rows a person has found in Kafka, and then an anchor."""
+    check_exactly_once(ended(Mostly(562), deletes_at=Random(562).sample(range(STEPS), 3)))
+
+
+def test_model_finds_a_position_forgotten_with_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget = ModelStore.forget_topic
+    monkeypatch.setattr(ModelStore, "forget_topic", lambda store, state, _committed: forget(store, state, ()))
+
+    check_that_it_is_found(deletes=3)
 
 
 @pytest.mark.parametrize("number,left", [(5, [6, 7]), (6, [7]), (7, [])])

@@ -461,3 +461,31 @@ async def test_lost_cancellation_does_not_keep_close(  # noqa: PLR0917  # fixtur
     async with asyncio.timeout(60):
         await relay.close()
     assert relay.health().reason == "the relay is closed"
+
+
+async def test_empty_text_of_headers_is_none(engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster) -> None:
+    """As some programs write it; also beside a row that has headers."""
+    async with engine.begin() as connection:
+        rows = "('orders', x'61', ''), ('orders', x'62', '{\"a\": \"b\"}')"
+        await connection.execute(text(f"INSERT INTO kafka_outbox (topic, value, headers) VALUES {rows}"))
+    async with relaying(outbox, engine, kafka):
+        await until(lambda: len(sent(kafka)) == 2)
+
+    assert [list(record.headers) for record in kafka.records("orders", 0)][:2] == [[], [("a", b"b")]]
+
+
+async def test_relay_goes_on_without_the_topic_of_its_position(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """It has asked for no commit of what it has claimed."""
+    async with relaying(outbox, engine, kafka, max_block_ms=300) as relay:
+        await write(engine, outbox, ProducerRecord("orders", b"1"))
+        await until(lambda: relay.statistics().rows_sent == 1)
+        kafka.delete_topic("orders")
+        await write(engine, outbox, *(ProducerRecord("bills", b"%d" % number) for number in range(20)))
+        await until_empty(engine)
+
+    assert sent(kafka, "bills") == [b"%d" % number for number in range(20)]
+    async with engine.connect() as connection:
+        found = (await connection.execute(text("SELECT topic, claimed FROM kafka_outbox_relay"))).one()
+    assert tuple(found) == ("bills", "[]")

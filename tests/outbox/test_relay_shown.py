@@ -15,7 +15,7 @@ from aioproducer.integrations.asgi import inspector, lifespan, readiness
 from aioproducer.integrations.opentelemetry import observe_relays
 from aioproducer.integrations.prometheus import ProducerCollector
 from aioproducer.outbox import Outbox, OutboxError
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.asgi_server import client_of
 from tests.outbox.test_relay import relaying, until, write
 
@@ -187,3 +187,15 @@ async def test_relay_that_has_just_started_says_so(engine: AsyncEngine, outbox: 
     assert explained == "starts: waits for the database to say whether another relay works"
     assert health == (False, explained)
     assert (shown["state"], shown["summary"]) == ("sends nothing", explained)
+
+
+async def test_health_says_why_a_batch_could_not_be_handed_over(
+    engine: AsyncEngine, outbox: Outbox, kafka: FakeCluster
+) -> None:
+    """And not that its other rows were aborted with it."""
+    await write(engine, outbox, *(ProducerRecord("orders", bytes(10_000), b"k") for _ in range(200)))
+    slow = kafka.faults.delay(5.0, Where(api=ApiKey.PRODUCE))
+    async with relaying(outbox, engine, kafka, buffer_memory=1_048_576, max_block_ms=500) as relay:
+        await until(lambda: not relay.health().is_ready and relay.health().reason != "")
+        await until(lambda: "raise buffer_memory or max_block_ms" in relay.health().reason)
+        kafka.faults.remove(slow)

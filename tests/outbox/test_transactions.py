@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from aioproducer import ProducerRecord
+from aioproducer import ConfigurationError, ProducerRecord
 from aioproducer.outbox import NotInTransactionError, Outbox
 from aioproducer.outbox._transactions import ended_by
 from tests.outbox.test_enqueue import rows_in
@@ -240,3 +240,18 @@ async def test_row_is_inserted_by_what_stands_for_a_connection(  # noqa: PLR0917
     pooled.close()
 
     assert [row[3] for row in rows_in(database)] == [b"0", b"1", b"2"]
+
+
+async def test_session_without_an_engine_for_the_table_is_told(engine: AsyncEngine, database: Path) -> None:
+    class Base(DeclarativeBase):
+        """Of the service."""
+
+    outbox = Outbox(metadata=Base.metadata)
+    async with AsyncSession(binds={Base: engine}) as session:
+        with pytest.raises(ConfigurationError, match="knows no engine for table 'kafka_outbox': give it one, as in"):
+            await outbox.enqueue(session, "orders", b"v")
+    binds = {Base: engine, outbox.metadata.tables["kafka_outbox"]: engine}
+    async with AsyncSession(binds=binds) as session, session.begin():
+        await outbox.enqueue(session, "orders", b"v")
+
+    assert len(rows_in(database)) == 1
