@@ -28,7 +28,10 @@ class ProducerStatistics:
     """Records that the broker acknowledged, or with `acks=0`, whose bytes have left."""
 
     records_failed: int = 0
-    """Records that failed, in a batch or while they waited for one. Kafka: record-error-total."""
+    """Records that failed, in a batch or while they waited for memory or their topic.
+
+    Not those that a call refuses. Kafka: record-error-total, which counts them too.
+    """
 
     records_retried: int = 0
     """Records of batches that were sent again. Kafka: record-retry-total."""

@@ -358,8 +358,13 @@ NOT_READ: Final[tuple[tuple[str, str], ...]] = (
 _OF_ALL: Final = "of all records, as they are in batches; in Kafka, of the largest of each batch, by an upper bound"
 _AS_IN_BATCH: Final = "as the record is in its batch; in Kafka, by an upper bound"
 _WAITING: Final = "records that wait for memory, their topic or a serializer; in Kafka, threads that wait for memory"
+_ACCEPTED: Final = (
+    "of records in a batch, or that waited for memory or their topic; in Kafka, also those that a call refuses"
+)
 
 MEANINGS: Final[Mapping[tuple[str, str], str]] = {
+    (PRODUCER, "record-error-rate"): _ACCEPTED,
+    (PRODUCER, "record-error-total"): _ACCEPTED,
     (PRODUCER, "record-size-avg"): _OF_ALL,
     (PRODUCER, "record-size-max"): _AS_IN_BATCH,
     (PRODUCER, "waiting-threads"): _WAITING,

@@ -11,8 +11,8 @@ from aioproducer._admin.cluster_requests import ClusterRequests
 from aioproducer._protocol.cluster_text import printable
 from aioproducer.cli.arguments import checked_timeout
 from aioproducer.cli.connecting import connected
-from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, discard, tell
-from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.process import EXIT_FAILED, discard, tell
+from aioproducer.cli.running import run_to_end, usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
 
@@ -43,14 +43,12 @@ def asked(config: ProducerConfig, timeout_s: float, ask: Callable[[ClusterReques
             found.append(await ask(requests))
 
     try:
-        run_until_signal(run)
+        run_to_end(run)
     except ConfigurationError as error:
         usage_error(str(error))
     except KafkaError as error:
         tell(f"aioproducer: {error}")
         sys.exit(EXIT_FAILED)
-    if not found:
-        sys.exit(EXIT_INTERRUPTED)
     return found[0]
 
 

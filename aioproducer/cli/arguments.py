@@ -89,7 +89,7 @@ _OF_CONNECTIONS: Final = (
     "ssl.",
 )
 """Properties, or beginnings of them, that say how to connect; producers and consumers have them alike."""
-_OF_OBJECTS: Final = ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
+OF_OBJECTS: Final = ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
 """Properties about objects that commands do not have: their records are bytes."""
 
 
@@ -115,7 +115,7 @@ class FileProperties:
         return {
             name: found.value
             for name, found in self._properties.items()
-            if kafka_name(python_name(name)) not in {_SERVERS, *_OF_OBJECTS} and not reason_to_ignore(python_name(name))
+            if kafka_name(python_name(name)) not in {_SERVERS, *OF_OBJECTS} and not reason_to_ignore(python_name(name))
         }
 
     @property
@@ -165,6 +165,12 @@ def tell_ignored(properties: FileProperties) -> None:
     """Tell what a command that sends does not use of the file."""
     for note in properties.for_a_producer().ignored:
         tell(f"aioproducer: {note}")
+
+
+def tell_unused_id(properties: FileProperties, why: str) -> None:
+    """Tell that a command does not use the transactional id of the file, if there is one."""
+    if any(python_name(name) == "transactional_id" for name in properties.all):
+        tell(f"aioproducer: not used here: transactional.id: {why}")
 
 
 class ProducerView(NamedTuple):

@@ -23,8 +23,8 @@ from aioproducer.cli.arguments import (
     file_properties,
 )
 from aioproducer.cli.broker_check import CLIENT_ID, BrokerCheck, Step
-from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, discard
-from aioproducer.cli.running import run_until_signal
+from aioproducer.cli.process import EXIT_FAILED, discard
+from aioproducer.cli.running import run_to_end
 from aioproducer.cluster import Node
 from aioproducer.config import ProducerConfig
 
@@ -48,13 +48,14 @@ def diagnose(
     Name, addresses, TCP, proxy, TLS, versions, mechanisms, ticket, login, metadata: one line each; the failure is
     explained.
 
-    Exit code 0: all brokers can be used. 1: a step failed. 2: invalid usage. 130: Ctrl-C.
+    Exit code 0: all brokers can be used. 1: a step failed. 2: invalid usage.
+    130, 143, 129: ended by Ctrl-C, SIGTERM or SIGHUP.
     """
     properties = file_properties(config, token_provider)
     settings = config_of_connections(server, properties, client_id=CLIENT_ID)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the steps say it all
     printed = Printed(as_json=as_json)
-    code = EXIT_INTERRUPTED
+    code = 0
     if config is not None:
         show_file(config, properties, printed)
 
@@ -64,7 +65,7 @@ def diagnose(
         printed.last(f"cannot be used: {', '.join(failed)}" if failed else "all brokers can be used")
         code = EXIT_FAILED if failed else 0
 
-    run_until_signal(run)
+    run_to_end(run)
     sys.exit(code)
 
 

@@ -18,6 +18,7 @@ from aioproducer.cli.process import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     discard,
+    forget_width_of_zero,
     let_any_text_out,
     let_streams_wait,
     open_closed_streams,
@@ -52,6 +53,7 @@ def app() -> None:
     open_closed_streams()
     let_streams_wait()
     let_any_text_out()
+    forget_width_of_zero()
     try:
         commands = command_line(sys.argv[1:])
     except ModuleNotFoundError as missing:

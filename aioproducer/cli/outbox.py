@@ -22,8 +22,8 @@ from aioproducer.cli.arguments import (
     required_text,
     tell_ignored,
 )
-from aioproducer.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, tell
-from aioproducer.cli.running import run_until_signal, usage_error
+from aioproducer.cli.process import EXIT_FAILED, tell
+from aioproducer.cli.running import run_to_end, usage_error
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.outbox import Outbox, OutboxTableError, Relay
@@ -152,8 +152,8 @@ def relay(
 
     A database that is away is tried again, and told.
 
-    Exit code 130: ended by a signal. 1: at the start the tables are missing, or the database refuses the user, the
-    password or its name. 2: invalid usage.
+    Exit code 130, 143, 129: ended by Ctrl-C, SIGTERM or SIGHUP. 1: at the start the tables are missing, or the
+    database refuses the user, the password or its name. 2: invalid usage.
     """
     policy = on_refused.replace("-", " ")
     if policy not in {"stop", "park", "park key"}:
@@ -185,7 +185,6 @@ def relay(
         await _report(running)
 
     _with_database(url, table, schema, run=run, is_made=True, shards=shards)
-    sys.exit(EXIT_INTERRUPTED)
 
 
 async def _look_first(made: Outbox, engine: AsyncEngine) -> None:
@@ -375,7 +374,7 @@ def _with_database(
     is_made: bool = False,
     shards: int = 1,
 ) -> None:
-    """Run with an outbox and its database; what cannot be had is a usage error.
+    """Run with an outbox and its database; a signal ends the command, and what cannot be had is a usage error.
 
     Args:
         is_made: whether `run` looks by itself whether the tables are there.
@@ -397,7 +396,7 @@ def _with_database(
                 await engine.dispose()
 
     try:
-        run_until_signal(main)
+        run_to_end(main)
     except Exception as error:
         if not isinstance(error, KafkaError) and not is_of_database(error):
             raise

@@ -56,6 +56,13 @@ def let_any_text_out() -> None:
             stream.reconfigure(encoding="utf-8" if is_ascii else None, errors="backslashreplace")
 
 
+def forget_width_of_zero() -> None:
+    """Remove a COLUMNS of 0, which means "not known", as for `shutil.get_terminal_size`; rich would print nothing."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and not int(columns):
+        del os.environ["COLUMNS"]
+
+
 def wait_until_readable(descriptor: int) -> None:
     """Return when a read gives bytes, the end or an error; for a descriptor that had nothing now."""
     _wait_for(descriptor, select.POLLIN)

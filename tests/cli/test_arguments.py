@@ -306,3 +306,11 @@ def test_produce_names_what_it_ignores_in_one_line(tmp_path: Path) -> None:
     assert "session.timeout.ms: it is an option of consumers" in told
     assert "schema.registry.url: it is an option of serializers with a schema registry" in told
     assert "docs/how-to/use_schemas.md" in told
+
+
+@pytest.mark.parametrize("command", [["produce", "t", "/dev/null"], ["load", "--topic", "t"]], ids=str)
+def test_transactional_id_of_a_file_is_told_if_unused(tmp_path: Path, command: list[str]) -> None:
+    text = "bootstrap.servers=f:1\ntransactional.id=x\nmax.block.ms=1\n"
+    ended = refused(*command, "--config", file_of(tmp_path, text))
+
+    assert ended.errors[0].startswith("not used here: transactional.id: ")

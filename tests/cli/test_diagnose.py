@@ -256,8 +256,8 @@ async def test_command_fails_with_a_step_and_ends_at_a_signal(tmp_path: Path) ->
     async with server_that_says(b"") as silent, started("diagnose", silent, "--timeout", "60") as process:
         assert process.stdout is not None
         await process.stdout.readuntil(b"connected")
-        process.send_signal(signal.SIGINT)
-        assert (await ended(process)).code == 130
+        process.send_signal(signal.SIGTERM)
+        assert (await ended(process)).code == 143
 
     wrong = tmp_path / "client.properties"
     wrong.write_text("security.protocol=TLS\n")

@@ -123,6 +123,12 @@ def test_help_cuts_no_option_name(command: str, columns: int) -> None:
 
 
 @pytest.mark.slow
+def test_width_of_zero_is_no_width() -> None:
+    """Some CI runners and `expect` set it."""
+    assert "--bootstrap-server" in shown_help("produce", columns=0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command, default",
     [

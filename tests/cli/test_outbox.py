@@ -58,7 +58,7 @@ async def test_outbox_is_created_relayed_and_looked_after(url: str, tmp_path: Pa
     retried = await run("outbox", "retry", url)
 
     assert created == (0, "outbox kafka_outbox exists\n", [])
-    assert stopped.code == 130
+    assert stopped.code == 143
     found = json.loads(status.output)
     assert (found["rows_waiting"], found["rows_parked"], found["trouble"]) == (0, 1, None)
     assert [(shard["shard"], shard["relay"]) for shard in found["shards"]] == [(0, None)]
@@ -196,7 +196,7 @@ async def test_relay_goes_on_while_the_database_is_away(driver: str) -> None:
         relay.terminate()
         stopped = await ended(relay)
 
-    assert stopped.code == 130
+    assert stopped.code == 143
 
 
 def test_relay_names_the_line_of_an_option(url: str, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,19 @@ async def test_answer_that_comes_later_is_waited_for() -> None:
         command = await asyncio.wait_for(ended(process), 30)
 
     assert (command.code, command.output) == (0, "topic t deleted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_signal_ends_with_its_code(number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
+        async with started("topic", "list", "-b", f"127.0.0.1:{silent.getsockname()[1]}") as process:
+            connection, _ = await asyncio.to_thread(silent.accept)
+            with connection:
+                process.send_signal(number)
+                command = await asyncio.wait_for(ended(process), 30)
+
+    assert command.code == 128 + number
 
 
 async def test_no_topic_is_deleted_if_one_does_not_exist() -> None:

@@ -11,6 +11,7 @@ from aioproducer.cli.arguments import (
     TokenProviderName,
     file_properties,
     tell_ignored,
+    tell_unused_id,
 )
 from aioproducer.cli.inspecting import InspectPort, listener_of
 from aioproducer.cli.load.settings import OWN_PROPERTIES, LoadSettings
@@ -96,6 +97,7 @@ def load(  # one for each argument
     """
     file = file_properties(config_file, token_provider)
     tell_ignored(file)
+    tell_unused_id(file, "--exactly-once and --sink name the transactions of a load")
     settings = LoadSettings(
         paths=paths or [],
         topic=topic,

@@ -12,10 +12,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from aioproducer._admin.cluster_requests import NoResponseError
 from aioproducer.cli.inspecting import inspected
@@ -29,7 +28,7 @@ from aioproducer.cli.process import (
     NARROW_COLUMNS,
     tell,
 )
-from aioproducer.cli.running import ending_signals
+from aioproducer.cli.running import ending_signals, usage_error
 from aioproducer.errors import BrokerError, ConfigurationError, KafkaError
 from aioproducer.spark._commit import (
     ForgottenTransactionsError,
@@ -48,6 +47,9 @@ from aioproducer.spark._write_choice import SinkConflictError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from aioproducer import Producer
+    from aioproducer.metrics import MetricValue
 
 
 class RunState(enum.Enum):
@@ -85,6 +87,10 @@ _OUTCOMES: Final = {
 }
 
 
+_SENT: Final = ("producer-metrics", "record-send-total")
+"""The metric that counts records when their request leaves."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal has come."""
 
@@ -95,14 +101,26 @@ class Interrupted(KeyboardInterrupt):
 
 def run_load(settings: LoadSettings, *, is_verbose: bool, listener: socket.socket | None = None) -> int:
     """Load, tell how it went, and return the exit code."""
+    report = _opened_report(settings.report)
     run = LoadRun(settings, is_verbose=is_verbose, listener=listener)
     code = EXIT_FAILED
     with _raising_signals():
         try:
             code = _ended(run, is_on_spark=settings.master is not None)
         finally:
-            run.write_report(code)
+            if report is not None:
+                run.write_report(report, code)
     return code
+
+
+def _opened_report(path: str | None) -> TextIO | None:
+    """Open the file of --report before anything is sent; a file that cannot be written is a usage error."""
+    if path is None:
+        return None
+    try:
+        return Path(path).open("w", encoding="utf-8")  # `write_report` closes it
+    except OSError as error:
+        usage_error(f"--report {path}: {error.strerror or error}")
 
 
 def _ended(run: LoadRun, *, is_on_spark: bool) -> int:
@@ -139,6 +157,7 @@ class LoadRun:
         self._outcome = "failed"
         self._connects = False
         self._decision: RunDecision | None = None
+        self._producer: Producer | None = None  # of a load without Spark, once there are rows
 
     def to_end(self) -> None:
         """Run; a `ConfigurationError` says that an input is wrong, any other as `LocalLoad.run`."""
@@ -152,15 +171,17 @@ class LoadRun:
 
     def _here(self) -> None:
         with self._progress() as told:
-            load = LocalLoad(
-                self._settings.parsed_options(), self._splits, told, watch=partial(inspected, listener=self._listener)
-            )
+            load = LocalLoad(self._settings.parsed_options(), self._splits, told, watch=self._watched)
             self._cold_s = time.monotonic() - self._begun
             if self._settings.dry_run:
                 self._finish({**load.dry_run()._asdict()}, "dry run")
                 return
             self._connect()
             self._finish(load.run())
+
+    def _watched(self, producer: Producer) -> AbstractAsyncContextManager[None]:
+        self._producer = producer
+        return inspected(producer, self._listener)
 
     def _connect(self) -> None:
         """Note that the run is about to send, and the last decision of its sink; errors as `RunDecision.look`."""
@@ -315,7 +336,7 @@ class LoadRun:
             return
         if not self._settings.exactly_once:
             read = f" after {self._read_rows:,} of {sum(each.rows for each in self._splits):,} rows were read"
-            tell(f"aioproducer: interrupted{read if self._read_rows else ''}: a part of the input is in {topic}")
+            tell(f"aioproducer: interrupted{read if self._read_rows else ''}: {self._part_sent()}")
             return
         decision = self._decision or self._new_decision()
         try:
@@ -337,10 +358,29 @@ class LoadRun:
             case _:
                 tell(f"aioproducer: interrupted. {self._advice(state)}")
 
-    def write_report(self, code: int) -> None:
-        """Write the report's file if one is wanted; a file that cannot be written is one line more."""
-        if self._settings.report is None:
-            return
+    def _part_sent(self) -> str:
+        """Return what an interrupted load without a transaction has left in the topic; its report counts that."""
+        topic = self._settings.topic
+        if self._settings.master is not None:
+            return f"a part of the input may be in {topic}"  # Spark's tasks tell nothing before their end
+        acknowledged, sent = self._acknowledged_and_sent()
+        self._result = {"rows": acknowledged}
+        if not sent:
+            return "nothing was sent"
+        if not acknowledged:
+            return f"a part of the input may be in {topic}"
+        more = ", and perhaps more" if sent != acknowledged else ""  # requests that nothing has answered
+        return f"{topic} has {acknowledged:,} record{'s' * (acknowledged != 1)} of the input{more}"
+
+    def _acknowledged_and_sent(self) -> tuple[int, MetricValue]:
+        """Return the records that brokers have acknowledged, and those whose requests have left."""
+        if self._producer is None:
+            return 0, 0
+        metrics = {(each.group, each.name): each.value for each in self._producer.metrics()}
+        return self._producer.statistics().records_acknowledged, metrics.get(_SENT, 0)
+
+    def write_report(self, file: TextIO, code: int) -> None:
+        """Write the report and close its file; one that cannot be written is one line more."""
         own = resource.getrusage(resource.RUSAGE_SELF)
         seconds = time.monotonic() - self._begun - self._cold_s
         rows = self._count("rows")
@@ -360,7 +400,8 @@ class LoadRun:
             **self._result,
         }
         try:
-            Path(self._settings.report).write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+            with file:
+                file.write(json.dumps(document, indent=2) + "\n")
         except OSError as error:
             tell(f"aioproducer: --report {self._settings.report}: {error.strerror}")
 

@@ -15,12 +15,14 @@ import typer
 from aioproducer._threads.installed_uvloop import installed_uvloop
 from aioproducer.cli.arguments import (
     MOST_SECONDS,
+    OF_OBJECTS,
     BootstrapServer,
     ConfigFile,
     FileProperties,
     TokenProviderName,
     file_properties,
     tell_ignored,
+    tell_unused_id,
     text_of,
 )
 from aioproducer.cli.inspecting import InspectPort, listener_of
@@ -30,6 +32,7 @@ from aioproducer.cli.produce.report import RunResult, Tally, summary
 from aioproducer.cli.produce.run import LONGEST_TRANSACTION_MS, FeedSettings, Run
 from aioproducer.cli.running import usage_error
 from aioproducer.config import ProducerConfig
+from aioproducer.config._option_names import kafka_name, python_name, reason_to_ignore
 from aioproducer.errors import ConfigurationError
 from aioproducer.records import MAX_PARTITION, check_topic_name
 from aioproducer.security._cleared_frames import clears_frames
@@ -159,6 +162,8 @@ def produce(
     if config is None or problems:
         usage_error(problems)
     tell_ignored(file)
+    if not transactional:
+        tell_unused_id(file, "without --transactional there is no transaction")
     listener = listener_of(inspect)
     _show_logs(verbose=verbose)
     result, tally = _run(config, settings, drain_timeout, listener)
@@ -177,12 +182,16 @@ def _text(name: str, argument: str | None, problems: list[str]) -> str | None:
 
 
 def _properties(arguments: Sequence[str], problems: list[str]) -> dict[str, str]:
-    """Return the values of --property; those with an option of their own, or not UTF-8, become problems."""
+    """Return the values of --property; those with an option of their own, no use here, or not UTF-8 are problems."""
     given = {}
     for name, value in _pairs("--property", arguments, problems):
-        option = OWN_OPTIONS.get(name.replace("_", "."))
+        option, reason = OWN_OPTIONS.get(name.replace("_", ".")), reason_to_ignore(python_name(name))
         if option is not None:
             problems.append(f"--property {name}: use {option}")
+        elif reason is not None:  # Java would only warn about it; here it is given for this one command
+            problems.append(f"--property {name}: {reason}")
+        elif kafka_name(name) in OF_OBJECTS:
+            problems.append(f"--property {name}: keys and values are sent as the bytes of the input")
         elif (text := _text(f"--property {name}", value, problems)) is not None:
             given[name] = text
     return given
