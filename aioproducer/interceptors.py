@@ -296,10 +296,14 @@ class InterceptorChain(InterceptorLoop):
     def _of_producer(self, index: int) -> ProducerInterceptor:
         interceptor = self.interceptors[index]
         try:
-            return interceptor.for_producer() if hasattr(interceptor, "for_producer") else interceptor
+            if not hasattr(interceptor, "for_producer"):
+                return interceptor
+            own = interceptor.for_producer()
+            _check_interceptor("the result", own)
         except (Exception, CancelledError) as error:  # noqa: BLE001  # as in `on_send`
             self._note_failure(index, "for_producer", error)
             return interceptor
+        return own
 
     def _end_watches(  # noqa: PLR0917  # of one record
         self,

@@ -137,6 +137,27 @@ def test_failing_interceptor_does_not_keep_others_from_hearing() -> None:
     assert heard == [(b"1", 0, "no", ()), (b"1", "closed")]
 
 
+class ForgetsReturn(ProducerInterceptor):
+    heard = 0
+
+    def for_producer(self) -> ProducerInterceptor:
+        return None  # type: ignore[return-value]
+
+    def on_acknowledgement(self, *_: object) -> None:
+        self.heard += 1
+
+
+def test_interceptor_whose_own_is_none_is_used_itself() -> None:
+    interceptor, log = ForgetsReturn(), EventList()
+    InterceptorChain.of_producer([interceptor], log).on_acknowledgement(METADATA)
+
+    assert interceptor.heard == 1
+    ((event, fields),) = log.events
+    assert (event, fields["interceptor"], fields["method"]) == ("interceptor_failed", "ForgetsReturn", "for_producer")
+    error = "TypeError: the result must be a ProducerInterceptor, not NoneType: it has no method on_send"
+    assert fields["error"] == error
+
+
 def test_empty_chain_is_false() -> None:
     assert not InterceptorChain([], EventList())
 

@@ -376,7 +376,7 @@ class Columns:
     """The columns of one call, each with one item for each record; arguments as `Producer.send_many`.
 
     Raises:
-        TypeError: a column is not an iterable, or is a mapping or a set.
+        TypeError: a column is not an iterable, or is a mapping, a set or a table.
         ValueError: a part is given both for all records and for each.
     """
 
@@ -476,9 +476,12 @@ def _check_column(name: str, column: object, *, may_be_async: bool) -> None:
         return
     if is_async(column):
         raise TypeError(f"{name} may be an asynchronous iterable if values are one too, got {type(column).__name__}")
-    if isinstance(column, (str, bytes, bytearray, memoryview)) or not isinstance(column, Iterable):
-        raise TypeError(f"{name} must be an iterable of {name}, one for each record, got {type(column).__name__}")
     kind = type(column).__name__
+    if hasattr(column, "__arrow_c_stream__") and hasattr(column, "columns"):  # of a frame, their names would be sent
+        advice = "pass a list of its rows, one of its columns, or the table to send_arrow"
+        raise TypeError(f"{name} must be an iterable of {name}, not a {kind}: {advice}")
+    if isinstance(column, (str, bytes, bytearray, memoryview)) or not isinstance(column, Iterable):
+        raise TypeError(f"{name} must be an iterable of {name}, one for each record, got {kind}")
     if isinstance(column, Mapping):  # its keys alone would be sent
         raise TypeError(f"{name} must be an iterable of {name}, not a {kind}: pass values=d.values(), keys=d.keys()")
     if isinstance(column, (set, frozenset)):  # results are by position, and a set has none

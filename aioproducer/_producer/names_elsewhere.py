@@ -81,6 +81,14 @@ _UNEXPECTED: Final = re.compile(
     r"(?:^(?P<native>enqueue)|(?P<kind>\w+)\.(?:send|send_\w+|enqueue|flush|close))"
     r"\(\) got an unexpected keyword argument '(?P<keyword>\w+)'"
 )
+_KEY: Final = "what follows the value is given by name: key=..., partition=..."
+_KEYS: Final = "what follows the values is given by name: keys=..., partition=..."
+_TOO_MANY: Final = re.compile(
+    r"(?:^(?P<native>enqueue)|(?P<kind>\w+)\.(?:send|send_nowait|send_and_wait|send_threadsafe|enqueue|send_(?P<many>many)))"
+    r"\(\) takes .*\d positional argument"
+)
+"""As of `send(topic, value, key)`, which other clients take."""
+
 _OURS: Final[set[str]] = set()
 """Names of the classes with such methods: an application's own `mail.send(timeout=5)` is none of our business."""
 
@@ -133,13 +141,20 @@ def _names_of(instance: object) -> list[str]:
 
 
 def explain_keyword(error: BaseException) -> None:
-    """Add a note to the error of a call with a keyword that only other clients have."""
+    """Add a note to the error of a call with a keyword that only other clients have, or with a key in third place."""
     if type(error) is not TypeError:
         return
-    found = _UNEXPECTED.search(str(error))
-    if found is None or not (found["native"] or found["kind"] in _OURS):
-        return
-    why = _KEYWORDS.get(found["keyword"])
+    why = _sentence_about(str(error))
     note = f"aioproducer: {why}"
     if why is not None and note not in getattr(error, "__notes__", ()):  # of the block within
         error.add_note(note)
+
+
+def _sentence_about(message: str) -> str | None:
+    unexpected, too_many = _UNEXPECTED.search(message), _TOO_MANY.search(message)
+    found = unexpected or too_many
+    if found is None or not (found["native"] or found["kind"] in _OURS):
+        return None
+    if unexpected is not None:
+        return _KEYWORDS.get(unexpected["keyword"])
+    return _KEYS if found["many"] else _KEY

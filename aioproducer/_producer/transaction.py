@@ -356,6 +356,7 @@ def transactions_of(running: ProducerRuntime) -> TransactionRunner:
     return running.transactions
 
 
+@explains({}, other_block="__enter__")
 class TransactionBlock:
     """Context manager of one transaction.
 

@@ -138,7 +138,7 @@ class BackgroundLoop:
             # Debug mode is off regardless of the environment: it logs slow callbacks on this thread.
             with asyncio.Runner(debug=False, loop_factory=lambda: loop) as runner:
                 try:
-                    runner.run(self._serve(job))
+                    self._run_to_the_end(runner.get_loop(), job)
                 finally:
                     self._is_stopped = True  # also if the user's code stopped the loop
         finally:
@@ -148,6 +148,17 @@ class BackgroundLoop:
             self._is_stopped = self._has_ended = True
             for cancel in list(self._unanswered):
                 cancel()
+
+    def _run_to_the_end(
+        self, loop: asyncio.AbstractEventLoop, job: Callable[[], Coroutine[object, object, None]]
+    ) -> None:
+        serving = loop.create_task(self._serve(job))
+        while not serving.done():
+            try:
+                loop.run_until_complete(serving)
+            except (SystemExit, KeyboardInterrupt) as error:  # of the user's code: no program ends by another thread's
+                text = f"{type(error).__name__} on the thread of a BlockingProducer, which goes on"
+                self._handle_exception(loop, {"message": text, "exception": error})
 
     async def _serve(self, job: Callable[[], Coroutine[object, object, None]]) -> None:
         working = asyncio.create_task(job(), name="aioproducer-handover")

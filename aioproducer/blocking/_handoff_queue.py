@@ -342,7 +342,7 @@ class HandoffQueue:
             return
         try:
             await first.enqueue()
-        except (Exception, asyncio.CancelledError) as error:  # of the user's own code too
+        except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:  # of the user's code too
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise

@@ -73,7 +73,8 @@ class BlockingProducer(BlockingTransactions):
 
     Safe to share between threads. Ctrl-C ends the wait of the current call; leaving the `with` block then closes
     within five seconds. Interceptors, serializers and callbacks run on the background thread, in the context
-    (`contextvars`) of the call that sent the record, and must not call the producer.
+    (`contextvars`) of the call that sent the record, and must not call the producer. `sys.exit` in a callback is
+    logged, and does not end the program.
 
     Each call ends at its limit, also while a callback blocks the background thread: it then raises a `TimeoutError`
     of its kind, such as `DeliveryTimeoutError` for `send`, with the outcome UNKNOWN.

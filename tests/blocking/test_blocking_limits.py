@@ -234,7 +234,7 @@ async def answer() -> int:
 
 
 async def end_the_loop() -> None:
-    raise SystemExit
+    asyncio.get_running_loop().stop()
 
 
 def call_until_refused(background: BackgroundLoop, refusals: list[ProducerClosedError]) -> None:

@@ -1,13 +1,16 @@
 """The producer for threads and scripts, against a cluster that runs on another thread's loop."""
 
 import asyncio
+import copy
+import logging
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -17,12 +20,15 @@ from aioproducer import (
     IllegalStateError,
     Producer,
     ProducerClosedError,
+    ProducerInterceptor,
     PurgedError,
     RecordMetadata,
     RecordTooLargeError,
     TopicAuthorizationError,
     UndeliveredError,
 )
+from aioproducer.blocking import _background_threads
+from aioproducer.records import ProducerRecord
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from tests.fakes.producing import ClusterElsewhere
 from tests.produced import until_refused
@@ -416,3 +422,51 @@ async def test_send_threadsafe_of_an_asynchronous_producer_copies() -> None:
 def test_wrong_headers_are_an_error_of_the_future(blocking: BlockingProducer) -> None:
     with pytest.raises(TypeError, match="headers"):
         blocking.send_threadsafe("orders", b"", headers=["n"]).result()  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copy_is_refused(blocking: BlockingProducer, copied: Callable[[object], object]) -> None:
+    """It would have the same thread: its end was the end of both."""
+    with pytest.raises(TypeError, match="a BlockingProducer cannot be copied or pickled: make it in the process"):
+        copied(blocking)
+
+    blocking.send("orders", b"v")
+
+
+class Exits(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        if record.value == b"exit":
+            raise SystemExit(1)
+        return record
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_exit_in_code_of_the_user_ends_nothing(  # noqa: PLR0917  # three fixtures, and the loop
+    cluster: ClusterElsewhere, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    """`sys.exit` on that thread ended the producer without a word, and later errors named another cause."""
+    if loop == "asyncio":
+        monkeypatch.setattr(_background_threads, "installed_uvloop", lambda: None)
+
+    delivered: list[object] = []
+
+    def on_delivery(metadata: object, _: object) -> NoReturn:
+        delivered.append(metadata)
+        raise SystemExit(2)
+
+    caplog.set_level(logging.ERROR)
+    with BlockingProducer(cluster.bootstrap_servers, interceptors=[Exits()]) as producer:
+        producer.enqueue("orders", b"a", partition=0, on_delivery=on_delivery)
+        producer.enqueue("orders", b"b", partition=0, on_delivery=on_delivery)
+        producer.flush()
+        producer.enqueue("orders", b"exit", partition=0)
+        producer.enqueue("orders", b"c", partition=0)
+        with pytest.raises(UndeliveredError, match="SystemExit: 1"):
+            producer.flush()
+        with pytest.raises(SystemExit):  # on the thread of the call, which it ends
+            producer.send("orders", b"exit")
+        producer.send("orders", b"d", partition=0)
+
+    assert (cluster.values(), len(delivered)) == ([b"a", b"b", b"c", b"d"], 2)
+    found = [record for record in caplog.records if record.message.startswith("SystemExit on the thread")]
+    assert {str(record.exc_info[1]) for record in found if record.exc_info} == {"1", "2"}

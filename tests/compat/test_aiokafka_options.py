@@ -23,6 +23,9 @@ from aioproducer.testing import FakeCluster
         ("bootstrap_servers", None),
         ("bootstrap_servers", "localhost:port"),
         ("bootstrap_servers", [b"localhost"]),
+        ("bootstrap_servers", [("localhost", 9092)]),
+        ("bootstrap_servers", [None]),
+        ("bootstrap_servers", "PLAINTEXT://localhost"),
         ("partitioner", None),
         ("key_serializer", 5),
         ("value_serializer", "json"),
@@ -35,6 +38,12 @@ def test_option_that_cannot_be_is_named_as_it_was_given(option: str, value: obje
 
     assert isinstance(refused.value, ConfigurationError)
     assert refused.value.option == option
+
+
+@pytest.mark.parametrize("servers", ["PLAINTEXT://broker:9092", "broker1:9092;broker2:9092"])
+def test_server_that_is_refused_is_shown_as_given(servers: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^bootstrap_servers.* '{servers}'"):
+        AIOKafkaProducer(bootstrap_servers=servers)
 
 
 def test_request_timeout_may_be_as_long_as_aiokafkas() -> None:

@@ -1,11 +1,15 @@
 """A program written for aiokafka, with one import changed: what its own tests check holds here; its start and end."""
 
 import asyncio
+import copy
 import gc
 import json
 import math
+import pickle
 import random
 import time
+from array import array
+from collections.abc import Callable
 
 import aiokafka
 import pytest
@@ -140,6 +144,20 @@ async def test_futures_are_pending_until_flush(one_broker: FakeCluster) -> None:
         assert [future.done() for future in futures] == [True] * 3
 
 
+async def test_done_callbacks_have_run_after_flush(producer: AIOKafkaProducer) -> None:
+    """A program counts by them, of records and of batches."""
+    ended: list[asyncio.Future[RecordMetadata]] = []
+    for number in range(100):
+        (await producer.send("orders", b"%d" % number)).add_done_callback(ended.append)
+    for partition in range(3):
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=None, value=b"v")
+        (await producer.send_batch(batch, "orders", partition=partition)).add_done_callback(ended.append)
+    await producer.flush()
+
+    assert len(ended) == 103
+
+
 async def test_gather_keeps_the_order(producer: AIOKafkaProducer, one_broker: FakeCluster) -> None:
     """The loop that every aiokafka program has."""
     futures = [await producer.send("orders", b"%d" % number, partition=0) for number in range(1_000)]
@@ -195,6 +213,27 @@ async def test_text_is_a_type_error(producer: AIOKafkaProducer, one_broker: Fake
     await producer.flush()
 
     assert produce_requests(one_broker) == 0
+
+
+class Number(array):  # type: ignore[type-arg]  # at run time it has no arguments in 3.11
+    """As a number of numpy's: `bytes` of it would be that many zeros."""
+
+    def __index__(self) -> int:
+        return int(self[0])
+
+
+@pytest.mark.parametrize("part", [array("f", [1, 2]), Number("B", [7]), array("B")], ids=repr)
+async def test_bytes_of_any_buffer_are_sent(one_broker: FakeCluster, part: "array[float]") -> None:
+    """Aiokafka takes them: a camera's frame is an array."""
+    async with producer_of(one_broker) as producer, producer_of(one_broker, value_serializer=lambda _: part) as other:
+        await producer.send_and_wait("orders", part, part, 0)
+        await other.send_and_wait("orders", "frame", b"k", 0)
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=part, value=part)
+        await (await producer.send_batch(batch, "orders", partition=0))
+
+    found = [(record.key, record.value) for record in one_broker.records("orders", 0)]
+    assert found == [(part.tobytes(), part.tobytes()), (b"k", part.tobytes()), (part.tobytes(), part.tobytes())]
 
 
 @pytest.mark.parametrize("partition", [17, 3, -1])
@@ -338,6 +377,12 @@ async def test_dropped_unclosed_warns(one_broker: FakeCluster) -> None:
     ):
         await drop()
     await asyncio.sleep(0.05)  # what it leaves closes itself
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copy_is_refused(copied: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="an AIOKafkaProducer cannot be copied or pickled: make it in the process"):
+        copied(AIOKafkaProducer())
 
 
 async def test_stopped_stays_stopped(one_broker: FakeCluster) -> None:

@@ -476,7 +476,16 @@ def test_invalid_arguments_are_named(options: Mapping[str, object], kind: type[E
         deadline(request(), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("what", [None, "a request", {"type": "http"}, object()])
+class SanicsRequest:
+    @property
+    def scope(self) -> object:
+        """Sanic's own server has none."""
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("what", [None, "a request", {"type": "http"}, object(), SanicsRequest()])
 def test_what_is_no_request_is_refused(what: object) -> None:
-    with pytest.raises(TypeError, match="request must be a request or an ASGI scope, not"):
+    kind = f"{type(what).__module__}.{type(what).__name__}"
+    text = f"request must be a request of an ASGI framework, such as FastAPI, or an ASGI scope, not {kind}"
+    with pytest.raises(TypeError, match=f"^{text}$"):
         deadline(what)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import TypeVar
@@ -517,6 +517,47 @@ async def test_mapping_or_set_is_no_column(one_broker: FakeCluster, name: str, c
 
     await asyncio.to_thread(send_blocking)
     assert values(one_broker, "orders") == []
+
+
+class Frame:
+    """As pandas has it: iterates the names of its columns."""
+
+    def __init__(self, columns: Mapping[str, object]) -> None:
+        self.columns = list(columns)
+        self.__arrow_c_stream__ = pa.table(columns).__arrow_c_stream__
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
+class Series:
+    """As pandas has it: one column, which exports itself, too."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+        self.__arrow_c_stream__ = column.__arrow_c_stream__
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._column.to_pylist())
+
+
+@pytest.mark.parametrize("name", ["values", "keys", "timestamps", "record_headers"])
+@pytest.mark.parametrize("make", [Frame, pa.table, pa.record_batch])
+async def test_table_is_no_column(one_broker: FakeCluster, make: Callable[[object], object], name: str) -> None:
+    """The names of a frame's columns would be sent, and reported as delivered."""
+    columns: dict[str, object] = {"values": ["v", "v"], name: make({"id": [1, 2, 3], "name": ["a", "b", "c"]})}
+    async with Producer(one_broker.bootstrap_servers, value_serializer=JsonSerializer()) as producer:
+        with pytest.raises(TypeError, match=rf"^{name} must be an iterable of {name}, not a .* to send_arrow"):
+            await producer.send_many("orders", **columns)  # type: ignore[arg-type]
+
+    assert values(one_broker, "orders") == []
+
+
+async def test_column_of_a_table_is_one(producer: Producer, one_broker: FakeCluster) -> None:
+    table = pa.table({"at": [1_000, 2_000]})
+    await (await producer.send_many("orders", [b"1", b"2"], timestamps=Series(table["at"]), partition=0))
+
+    assert [record.timestamp for record in one_broker.records("orders", 0)] == [1_000, 2_000]
 
 
 async def test_views_of_a_dict_are_columns(producer: Producer, one_broker: FakeCluster) -> None:

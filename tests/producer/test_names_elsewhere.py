@@ -97,6 +97,13 @@ def test_wrong_kind_of_block_gets_a_sentence() -> None:
         pass
 
 
+async def test_wrong_kind_of_block_of_a_transaction(one_broker: FakeCluster) -> None:
+    async with Producer(one_broker.bootstrap_servers, transactional_id="t") as producer:
+        transaction: Any = producer.transaction()
+        with pytest.raises(TypeError, match="its block is `async with`"), transaction:
+            pass
+
+
 async def test_wrong_kind_of_block_of_a_blocking_producer() -> None:
     producer: Any = BlockingProducer("h:1")
 
@@ -145,6 +152,41 @@ async def test_keyword_of_another_client_gets_a_note(
     assert any(said in note for note in caught.value.__notes__)
 
 
+KEY = "aioproducer: what follows the value is given by name: key=..., partition=..."
+KEYS = "aioproducer: what follows the values is given by name: keys=..., partition=..."
+
+
+@pytest.mark.parametrize("is_of_topic", [False, True])
+@pytest.mark.parametrize(
+    "method, note",
+    [("send", KEY), ("enqueue", KEY), ("send_nowait", KEY), ("send_and_wait", KEY), ("send_many", KEYS)],
+)
+async def test_key_in_third_place_gets_a_note(
+    one_broker: FakeCluster, *, is_of_topic: bool, method: str, note: str
+) -> None:
+    async def run() -> None:
+        async with Producer(one_broker.bootstrap_servers) as producer:
+            if is_of_topic:
+                await getattr(producer.topic("orders", value=bytes), method)(b"v", b"key")
+            else:
+                await getattr(producer, method)("orders", b"v", b"key")
+
+    with pytest.raises(TypeError, match="positional") as caught:
+        await run()
+
+    assert caught.value.__notes__ == [note]
+
+
+@pytest.mark.parametrize("method", ["send", "enqueue", "send_threadsafe"])
+def test_key_in_third_place_of_a_blocking_producer(method: str) -> None:
+    with FakeCluster.in_thread(1) as cluster:
+        producer = BlockingProducer(cluster.bootstrap_servers)
+        with pytest.raises(TypeError, match="positional") as caught, producer:
+            getattr(producer, method)("orders", b"v", b"key")
+
+    assert caught.value.__notes__ == [KEY]
+
+
 async def test_keyword_in_a_transaction_gets_a_note_once(one_broker: FakeCluster) -> None:
     async def run() -> None:
         options: Any = {"timeout": 5}
@@ -174,5 +216,14 @@ async def test_keyword_of_an_applications_own_gets_no_note(one_broker: FakeClust
     with pytest.raises(TypeError, match="timeout") as caught:
         async with Producer(one_broker.bootstrap_servers):
             call(timeout=5)
+
+    assert not hasattr(caught.value, "__notes__")
+
+
+async def test_too_many_arguments_of_an_applications_own_get_no_note(one_broker: FakeCluster) -> None:
+    send: Any = Mail().send
+    with pytest.raises(TypeError, match="positional") as caught:
+        async with Producer(one_broker.bootstrap_servers):
+            send("orders", b"v", b"key")
 
     assert not hasattr(caught.value, "__notes__")

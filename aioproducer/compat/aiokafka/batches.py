@@ -129,8 +129,17 @@ def _most_bytes(record: BatchRecord) -> int:
 
 
 def serialized(serializer: AiokafkaSerializer | None, part: object) -> object:
-    """Turn a key or a value into bytes as aiokafka does: also None, and errors as they are."""
-    return part if serializer is None else serializer(part)
+    """Turn a key or a value into bytes as aiokafka does: also None, and errors as they are.
+
+    aiokafka takes every object with a buffer, such as an array of numpy's. What has none is returned as it is.
+    """
+    made = part if serializer is None else serializer(part)
+    if made is None or isinstance(made, bytes | bytearray | memoryview | str):
+        return made
+    try:
+        return bytes(memoryview(cast("bytes", made)))  # `bytes(made)` would be that many zeros for a number of numpy's
+    except TypeError:
+        return made
 
 
 def _kept(part: object) -> bytes | None:

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from operator import index
+from socket import AF_INET6
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast
 
 from aiokafka.conn import collect_hosts
@@ -70,13 +71,14 @@ def with_default_port(bootstrap_servers: str | Sequence[str]) -> list[str]:
         ConfigurationError: they cannot be read.
     """
     try:
-        hosts: list[tuple[str, int, object]] = collect_hosts(bootstrap_servers, randomize=False)
-    except (TypeError, ValueError) as error:
+        hosts: list[tuple[str, int, int]] = collect_hosts(bootstrap_servers, randomize=False)
+    except (TypeError, ValueError, AttributeError) as error:  # the last for an item that is no str
         raise ConfigurationError(
             f"bootstrap_servers must be 'host:port', 'host' or a sequence of such, not {bootstrap_servers!r}: {error}",
             option="bootstrap_servers",
         ) from error
-    return [place_text(host, port) for host, port, _ in hosts]
+    # Other hosts with a colon, such as one with a scheme, are refused by the producer, as they were given.
+    return [place_text(host, port) if family == AF_INET6 else f"{host}:{port}" for host, port, family in hosts]
 
 
 def own_partitioner(partitioner: ChoosePartition) -> AiokafkaPartitioner | None:

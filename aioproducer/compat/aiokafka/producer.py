@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, cast
 
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.partitioner import DefaultPartitioner
@@ -55,6 +55,12 @@ if TYPE_CHECKING:
 
 _DEFAULT_PARTITIONER: Final = cast("ChoosePartition", DefaultPartitioner())
 _CLIENT_NUMBERS: Final = itertools.count(1)
+
+_TURNS_UNTIL_TOLD: Final = 3
+"""Turns of the event loop from the end of a batch's last record until the callbacks of the batch's future were called.
+
+The callback of the record's future runs in the first, that of the `gather` in the second, and those in the third.
+"""
 
 
 @explains(OF_AIOKAFKA, other_block="__enter__")
@@ -234,6 +240,14 @@ class AIOKafkaProducer(AIOKafkaTransactionMethods):
         """Stop."""
         await self.stop()
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled.
+
+        Raises:
+            TypeError: always: it belongs to its event loop.
+        """
+        raise TypeError("an AIOKafkaProducer cannot be copied or pickled: make it in the process that uses it")
+
     # Sending
 
     async def send(  # noqa: PLR0917  # aiokafka's signature
@@ -283,7 +297,8 @@ class AIOKafkaProducer(AIOKafkaTransactionMethods):
     async def flush(self) -> None:
         """Wait until the records queued before this call have ended; raises nothing of theirs.
 
-        Returns at once before `start`; while `stop` is running, waits for `stop`.
+        Their futures are then done, and the callbacks of those were called. Returns at once before `start`; while
+        `stop` is running, waits for `stop`.
         """
         if self._producer.is_new:
             return
@@ -293,6 +308,8 @@ class AIOKafkaProducer(AIOKafkaTransactionMethods):
             except ProducerClosedError:
                 with contextlib.suppress(UndeliveredError):  # as in `stop`
                     await self._producer.close()
+        for _ in range(_TURNS_UNTIL_TOLD):
+            await asyncio.sleep(0)
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic.

@@ -70,9 +70,13 @@ def deadline(
 
 
 def _scope_of(request: object) -> MutableMapping[str, object]:
-    scope = request if isinstance(request, MutableMapping) else getattr(request, "scope", None)
+    try:
+        scope = request if isinstance(request, MutableMapping) else getattr(request, "scope", None)
+    except Exception:  # noqa: BLE001  # Sanic's, under a server that is not ASGI
+        scope = None
     if not isinstance(scope, MutableMapping) or "headers" not in scope:
-        text = f"request must be a request or an ASGI scope, not {type(request).__name__}"
+        kind = f"{type(request).__module__}.{type(request).__qualname__}"
+        text = f"request must be a request of an ASGI framework, such as FastAPI, or an ASGI scope, not {kind}"
         raise TypeError(text)
     return scope
 
