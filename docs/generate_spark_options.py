@@ -121,6 +121,7 @@ These are for writes alone, since records are read with aiokafka, and a read ref
 
 These are taken so that a job goes on as it is, and have no effect, as they change no row: properties of a producer, and
 {ignored}.
+A read creates no topic, even with `kafka.allow.auto.create.topics=true`.
 {refused}"""
 METRICS = """\
 ## Not supported

@@ -1,7 +1,6 @@
 """Questions of the driver: which partitions a read has, and what offsets they have."""
 
 import asyncio
-import logging
 import re
 from collections.abc import Collection, Coroutine, Mapping
 from types import MappingProxyType
@@ -17,9 +16,8 @@ from aioproducer.errors import ConfigurationError, KafkaError
 from aioproducer.spark._consumer import consumer_of
 from aioproducer.spark._offsets import Bounds, Offsets, OffsetsChoice, Place, Side
 from aioproducer.spark._options import COMMIT_TIMEOUT_MS, FIRST_ANSWER_TIMEOUT_S
+from aioproducer.spark._process_log import process_log
 from aioproducer.spark._source_options import SourceOptions, connection_config
-
-log = logging.getLogger("aioproducer.spark")
 
 ResultT = TypeVar("ResultT")
 
@@ -47,6 +45,7 @@ class ClusterOffsets:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._has_answered = False
+        self._told: set[Place] = set()  # of what was assigned and is not there: a stream asks several times a second
 
     def ask(
         self, choices: Mapping[Side, OffsetsChoice] = _NONE, *, at_least: Mapping[Place, int] = _NO_OFFSETS
@@ -76,7 +75,7 @@ class ClusterOffsets:
             except (KafkaError, ConsumerError) as error:
                 if not attempts_left or not self._has_answered or isinstance(error, ConfigurationError):
                     raise
-                log.warning("offsets were not found, and are asked for again: %s", error)
+                process_log().warning("offsets were not found, and are asked for again: %s", error)
             else:
                 latest = found.bounds.latest
                 if not attempts_left or all(latest.get(place, end) >= end for place, end in at_least.items()):
@@ -116,9 +115,10 @@ class ClusterOffsets:
             return tuple(sorted(topic for topic in await consumer.topics() if pattern.search(topic)))
 
     def _assigned_of(self, there: Collection[Place]) -> list[Place]:
-        for topic, number in self._options.assigned:
-            if (topic, number) not in there:
-                log.warning("assign: topic %r has no partition %s, which is left out", topic, number)
+        for place in self._options.assigned:
+            if place not in there and place not in self._told:
+                process_log().warning("assign: topic %r has no partition %s, which is left out", *place)
+                self._told.add(place)
         return [place for place in there if place in self._options.assigned]
 
 

@@ -4,7 +4,6 @@ Spark gives an option as text and its name in lower case. Each error is a Config
 the documentation spells it, and what is allowed. No I/O.
 """
 
-import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +20,9 @@ from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.security._cleared_frames import clears_frames
 from aioproducer.spark._decision_record import SinkIds
+from aioproducer.spark._process_log import process_log
 from aioproducer.spark._record_parts import RowShape
 from aioproducer.spark._token_option import with_token_provider
-
-log = logging.getLogger("aioproducer.spark")
 
 ValueT = TypeVar("ValueT")
 
@@ -33,6 +31,8 @@ BOOTSTRAP: Final = "bootstrap_servers"
 HEADER_PREFIX: Final = "header."
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "triggerinterval"})
 """Options that Spark itself reads and passes on."""
+_OF_TABLE: Final = "provider"
+"""Option that Spark sets when it makes a table, and for nothing else."""
 
 BATCH_SIZE: Final = 262_144
 """`kafka.batch.size` of a task's producer unless given: a task sends at once all it has."""
@@ -169,7 +169,7 @@ class OptionReader:
         """Log that options which are given have no effect, as Spark's own source does."""
         for name in names:
             if name.lower() in self._given:
-                log.warning("%s %s", name, why)
+                process_log().warning("%s %s", name, why)
 
     def apply_alias(self, alias: str, name: str) -> None:
         """Let an option be given under another name, too.
@@ -189,6 +189,11 @@ class OptionReader:
 
     def check_all_taken(self, *prefixes: str) -> None:
         """Raise a ConfigurationError with the nearest names if an option is not known."""
+        if _OF_TABLE in self._given:
+            raise ConfigurationError(
+                "CREATE TABLE ... USING aioproducer: Spark gives the options of a table to no data source written in "
+                "Python; CREATE TEMPORARY VIEW ... USING aioproducer OPTIONS (...) works"
+            )
         for name in self._given:
             if name in self._known or name in OF_SPARK or name.startswith(prefixes):
                 continue

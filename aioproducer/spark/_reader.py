@@ -6,7 +6,6 @@ that is run again has the same rows. All through aiokafka's consumer.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
@@ -38,6 +37,7 @@ from aioproducer.spark._offsets import (
     split,
     to_json,
 )
+from aioproducer.spark._process_log import process_log
 from aioproducer.spark._python_worker import reused_worker
 from aioproducer.spark._shown_errors import text_first
 from aioproducer.spark._source_options import SourceOptions
@@ -45,8 +45,6 @@ from aioproducer.spark._source_options import SourceOptions
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
-
-log = logging.getLogger("aioproducer.spark")
 
 ROWS_PER_BATCH: Final = 20_000
 
@@ -172,7 +170,7 @@ class RangeReader:
                 raise KafkaError(
                     f"no record of {place.topic}-{place.partition} came after offset {position} for "
                     f"{patience_s:g} s (kafkaConsumer.pollTimeoutMs), though the partition goes on: its leader does "
-                    "not answer"
+                    "not answer, or the topic was deleted"
                 )
 
     def note_loss(self, what: str, cause: str) -> None:
@@ -184,7 +182,7 @@ class RangeReader:
         text = f"{what}: {cause}"
         if self._options.fails_on_data_loss:
             raise KafkaError(f"{text}. To go on without them: failOnDataLoss=false")
-        log.warning("%s; the query goes on without them", text)
+        process_log().warning("%s; the query goes on without them", text)
 
     def _batch(self, place: TopicPartition, records: Sequence[ReadRecord]) -> pa.RecordBatch:
         of_each = [[*map(part, records)] for part in _PARTS]
@@ -384,7 +382,8 @@ class KafkaStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         try:
             asked(self._commit_offsets(self._options.offset_group, from_json(end)))
         except KafkaError as error:
-            log.warning("offsetGroup=%s: offsets were not committed: %s", self._options.offset_group, error)
+            group = self._options.offset_group
+            process_log().warning("offsetGroup=%s: offsets were not committed: %s", group, error)
 
     async def _commit_offsets(self, group: str, offsets: Offsets) -> None:
         """Commit offsets to a group, which need not have members.

@@ -4,15 +4,13 @@ The process that commits imports this one, and not what tasks need to send.
 """
 
 import json
-import logging
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-log: Final = logging.getLogger("aioproducer.spark")
+from aioproducer.spark._process_log import process_log
 
 
 class PartitionRows(NamedTuple):
@@ -71,11 +69,7 @@ def publish(report: Mapping[str, object], path: str | None) -> None:
 
     A report that cannot be written is logged and fails nothing: the rows are in Kafka.
     """
-    if not log.hasHandlers():  # Spark shows the standard error of this process, which is its own
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
+    log = process_log()
     log.info(
         "%s, batch %s: %s rows in %s batches, %s bytes, %s retries, %s transactions, committed in %s s",
         *(report[name] for name in ("query", "batch", "rows", "batches", "bytes", "retries", "transactions")),

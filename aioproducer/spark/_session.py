@@ -82,9 +82,16 @@ def activate(spark: "SparkSession") -> None:
     """Let the calling thread use the format; each Python thread but the main one needs it once.
 
     Spark looks a format up in the session of its own thread, and a thread of Python has none: it says
-    DATA_SOURCE_NOT_FOUND otherwise, also after `register`. Callbacks of `foreachBatch` do not need it.
+    DATA_SOURCE_NOT_FOUND otherwise, also after `register`. Callbacks of `foreachBatch` do not need it, and a session of
+    Spark Connect does not: nothing is done there.
     """
+    if _is_of_connect(spark):
+        return
     spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001  # py4j
+
+
+def _is_of_connect(given: "SparkSession | DataFrame") -> bool:
+    return type(given).__module__.startswith("pyspark.sql.connect")
 
 
 @clears_frames
@@ -104,13 +111,23 @@ def foreach_batch(
         ConfigurationError: an option is unknown, wrong, or missing beside another.
         ConfigurationTypeError: a value is of a type that has no text, such as None.
 
+    The function raises a ConfigurationError over Spark Connect if `exactlyOnce` is given.
+
     Example:
         totals.writeStream.outputMode("update").foreachBatch(foreach_batch(conf, topic="totals")).start()
     """
     texts = {name: _as_text(name, value) for name, value in {**(options or {}), **more_options}.items()}
-    SinkOptions.parse(texts).check_of_stream()
+    parsed = SinkOptions.parse(texts)
+    parsed.check_of_stream()
+    is_exact = parsed.exactly_once
 
     def write(batch: "DataFrame", batch_id: int) -> None:
+        if is_exact and _is_of_connect(batch):  # where a write in a function is a job for Spark, of no stream
+            raise ConfigurationError(
+                "exactlyOnce=true: over Spark Connect foreach_batch cannot write exactly once; give it to "
+                'writeStream.format("aioproducer"), or run the query in a classic session',
+                option="exactlyOnce",
+            )
         batch.write.format(FORMAT).mode("append").options(**texts).option("batchId", str(batch_id)).save()
 
     return write
@@ -163,10 +180,15 @@ def check(spark: "SparkSession") -> list[PythonOfExecutor]:
 
     Raises:
         ConfigurationError: one lacks a package, has another version of Python, aioproducer or pyspark, or does not
-            start; says where, and what to install.
+            start; says where, and what to install. Or the session is one of Spark Connect.
         ModuleNotFoundError: pyspark is not installed here.
     """
     _needed("pyspark.sql.datasource", "pyarrow", "aiokafka")
+    if _is_of_connect(spark):
+        raise ConfigurationError(
+            "check(spark): a session of Spark Connect cannot ask the executors; call it in a program with a session "
+            "of its own on that cluster, such as one that spark-submit starts"
+        )
     context = spark.sparkContext
     # Twice the cores, so that each executor is likely to run a task.
     tasks = max(2, 2 * context.defaultParallelism)

@@ -5,9 +5,19 @@ every user, also where pyarrow or aiokafka is missing.
 """
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from aioproducer.errors import ConfigurationError
 from aioproducer.spark._columns import sink_columns
@@ -15,14 +25,40 @@ from aioproducer.spark._options import SinkOptions
 from aioproducer.spark._shown_errors import text_first
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from aioproducer.spark._reader import KafkaReader, KafkaStreamReader, RefusedStreamReader
     from aioproducer.spark._source_options import SourceOptions
     from aioproducer.spark._writer import SinkStreamWriter, SinkWriter
 
-COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-HEADERS_COLUMN = "headers array<struct<key: string, value: binary>>"
+# Not as text: in Spark's language the word timestamp is a type that spark.sql.timestampType chooses.
+_COLUMNS: Final = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+)
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_HEADERS_COLUMN: Final = StructField("headers", ArrayType(_HEADER))
+
+
+def _columns_of(options: "SourceOptions") -> StructType:
+    return StructType([*_COLUMNS, _HEADERS_COLUMN] if options.includes_headers else [*_COLUMNS])
+
+
+def _check_columns(given: StructType, options: "SourceOptions") -> None:
+    """Raise a ConfigurationError if a read has been given other columns than it has, but for what may be null."""
+    there = _columns_of(options)
+    if _names_and_types(given) != _names_and_types(there):
+        listed = ", ".join(f"{name} {kind}" for name, kind in _names_and_types(there))
+        raise ConfigurationError(
+            f"schema(...): the columns of a read are {listed}. Leave schema(...) out; select and cast after load()"
+        )
+
+
+def _names_and_types(columns: StructType) -> list[tuple[str, str]]:
+    return [(each.name, each.dataType.simpleString()) for each in columns.fields]
 
 
 class AioproducerDataSource(DataSource):
@@ -36,28 +72,35 @@ class AioproducerDataSource(DataSource):
         return "aioproducer"
 
     @text_first()
-    def schema(self) -> str:
-        """Return the columns of a read, in Spark's language."""
+    def schema(self) -> StructType:
+        """Return the columns of a read."""
         options = self._read_options(is_stream=None)  # Spark asks for both before it says which
-        return f"{COLUMNS}, {HEADERS_COLUMN}" if options.includes_headers else COLUMNS
+        return _columns_of(options)
 
     @text_first()
-    def reader(self, schema: "StructType") -> "KafkaReader":  # noqa: ARG002  # Spark's signature
-        """Return the reader of a batch."""
+    def reader(self, schema: StructType) -> "KafkaReader":
+        """Return the reader of a batch.
+
+        Raises:
+            ConfigurationError: an option is wrong, or columns are given that a read does not have.
+        """
         from aioproducer.spark._reader import KafkaReader  # noqa: PLC0415  # see above
 
-        return KafkaReader(self._read_options(is_stream=False))
+        options = self._read_options(is_stream=False)
+        _check_columns(schema, options)
+        return KafkaReader(options)
 
     @text_first()
     def streamReader(  # noqa: N802  # Spark's name
         self,
-        schema: "StructType",  # noqa: ARG002  # Spark's signature
+        schema: StructType,
     ) -> "KafkaStreamReader | RefusedStreamReader":
         """Return the reader of a stream."""
         from aioproducer.spark._reader import KafkaStreamReader, RefusedStreamReader  # noqa: PLC0415  # see above
 
         try:
             options = self._read_options(is_stream=True)
+            _check_columns(schema, options)
         except ConfigurationError as refusal:
             return RefusedStreamReader(refusal)
         return KafkaStreamReader(options)
@@ -68,7 +111,7 @@ class AioproducerDataSource(DataSource):
         return SourceOptions.parse(self.options, is_stream=is_stream)
 
     @text_first()
-    def writer(self, schema: "StructType", overwrite: bool) -> "SinkWriter":  # noqa: FBT001  # Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> "SinkWriter":  # noqa: FBT001  # Spark's signature
         """Return the writer of a DataFrame.
 
         Raises:
@@ -86,7 +129,7 @@ class AioproducerDataSource(DataSource):
     @text_first()
     def streamWriter(  # noqa: N802  # Spark's name
         self,
-        schema: "StructType",
+        schema: StructType,
         overwrite: bool,  # noqa: ARG002, FBT001  # Spark's signature
     ) -> "SinkStreamWriter":
         """Return the writer of a stream's batches."""

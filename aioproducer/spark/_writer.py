@@ -50,7 +50,8 @@ RUN_ID: Final = "spark.jobGroup.id"
 _OF_STREAMS_SESSION: Final = ("spark.sql.streaming.offsetLog.formatVersion", "spark.sql.cbo.enabled")
 _IN_A_THREAD: Final = (
     "a write in a thread of a foreachBatch function is a job for Spark unless the thread's function is wrapped in "
-    "pyspark.inheritable_thread_target"
+    "pyspark.inheritable_thread_target; over Spark Connect each write of a foreachBatch function is one: give "
+    'exactlyOnce to writeStream.format("aioproducer") there, or use a classic session'
 )
 
 

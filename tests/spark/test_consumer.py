@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaTimeoutError
 from opentelemetry.instrumentation.aiokafka import AIOKafkaInstrumentor
 
 from aioproducer import Producer
@@ -65,9 +66,9 @@ def as_given(records: Sequence[object]) -> Sequence[ReadRecord]:
     return cast("Sequence[ReadRecord]", records)
 
 
-def options(cluster: FakeCluster, isolation: str) -> SourceOptions:
+def options(cluster: FakeCluster, isolation: str, **more: str) -> SourceOptions:
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "orders", "isolation": isolation}
-    return SourceOptions.parse(given, is_stream=False)
+    return SourceOptions.parse({**given, **more}, is_stream=False)
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -94,6 +95,17 @@ async def test_batches_are_taken_whole() -> None:
 
     assert not any(isinstance(each, ConsumerRecord) for each in given)
     assert len(records_of(given)) > len(given)
+
+
+async def test_topic_that_is_asked_for_is_not_created() -> None:
+    """One that was deleted would be there again: brokers create topics on first use."""
+    patience = {"kafka.request.timeout.ms": "700", "kafka.retry.backoff.ms": "50"}
+    async with FakeCluster(1) as cluster, consumer_of(options(cluster, "read_committed", **patience)) as consumer:
+        gone = TopicPartition("gone", 0)
+        consumer.assign([gone])
+        with pytest.raises(KafkaTimeoutError):
+            await consumer.end_offsets([gone])
+        assert await consumer.topics() == set()
 
 
 async def test_records_of_another_aiokafka_are_taken_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ SERVERS = {"kafka.bootstrap.servers": "b1:9092"}
 EXACTLY_ONCE = {**SERVERS, "topic": "t", "exactlyOnce": "true", "sinkId": "s"}
 
 WRONG_WRITE = {
+    "table": ({"provider": "aioproducer"}, "CREATE TABLE ... USING aioproducer: Spark gives the options of a table to"),
     "unknown": ({"topics": "t"}, "unknown option topics; did you mean topic"),
     "unknown, nothing near": ({"zzz": "t"}, "unknown option zzz; known are topic, exactlyOnce"),
     "kafka without prefix": ({"linger.ms": "5"}, "unknown option linger.ms; did you mean kafka.linger.ms"),

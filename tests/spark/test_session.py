@@ -11,7 +11,7 @@ import pytest
 from aioproducer.config.producer_config import option_kinds
 from aioproducer.errors import ConfigurationError
 from aioproducer.security import Secret
-from aioproducer.spark import foreach_batch, recommended_conf
+from aioproducer.spark import activate, check, foreach_batch, recommended_conf
 from aioproducer.spark._session import _shows_keys
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +76,29 @@ def test_foreach_batch_checks_its_options_at_once(options: dict[str, object], sa
     """Before a query starts."""
     with pytest.raises(ConfigurationError, match=said):
         foreach_batch({"kafka.bootstrap.servers": "b1:9092", **options}, topic="t", exactlyOnce=True)
+
+
+class OfConnect:
+    """Stands in for a session or a DataFrame of Spark Connect, which has no JVM."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+def test_thread_needs_nothing_over_spark_connect() -> None:
+    activate(OfConnect())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed")
+def test_check_says_that_spark_connect_has_none() -> None:
+    with pytest.raises(ConfigurationError, match=r"^check\(spark\): a session of Spark Connect cannot ask"):
+        check(OfConnect())
+
+
+def test_foreach_batch_is_not_exact_over_spark_connect() -> None:
+    """Which writes exactly once there."""
+    write = foreach_batch({"kafka.bootstrap.servers": "b1:9092"}, topic="t", exactlyOnce=True, sinkId="s")
+    with pytest.raises(ConfigurationError, match=r'over Spark Connect .* writeStream\.format\("aioproducer"\)'):
+        write(OfConnect(), 0)
 
 
 class Written:

@@ -13,6 +13,7 @@ from aioproducer.spark._source_options import SourceOptions, connection_config, 
 READ = {"kafka.bootstrap.servers": "b1:9092", "subscribe": "orders,visits"}
 
 WRONG_READ = {
+    "table": ({"provider": "aioproducer"}, "CREATE TABLE ... USING aioproducer: Spark gives the options of a table to"),
     "two ways": ({"subscribePattern": "o.*"}, "assign must say what to read; subscribe and subscribePattern are given"),
     "no topic": ({"subscribe": ","}, "subscribe=',': must be names of topics"),
     "pattern": ({"subscribePattern": "o("}, "subscribePattern='o(': must be a regular expression"),

@@ -77,6 +77,21 @@ def test_open_and_aborted_transactions(spark: SparkSession, topics: Topics) -> N
     assert numbers(reader(spark, topics, topic)) == [1, 2, 3]
 
 
+def test_timestamps_are_instants_in_each_session(spark: SparkSession, embedded_topics: Topics) -> None:
+    """Also in one whose word timestamp is a time without a zone; so a copy may be written."""
+    topic = embedded_topics.create_own(PARTITIONS)
+    fill(embedded_topics, topic, 3)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        read = reader(spark, embedded_topics, topic)
+        assert dict(read.dtypes)["timestamp"] == "timestamp"
+        copy = read.select("value", "timestamp").write.format("aioproducer").mode("append")
+        copy.options(**embedded_topics.options(topic)).save()
+        assert len(numbers(reader(spark, embedded_topics, topic))) == 6
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
 def test_stream(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     """Reads what is there, in limited batches, goes on where it was, and commits offsets for the tools."""
     topic = topics.create_own(PARTITIONS)

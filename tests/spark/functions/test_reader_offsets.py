@@ -201,3 +201,13 @@ def test_record_without_headers_has_null(filled: Topics) -> None:
     (partition,) = asked.partitions({filled.own: {"0": 9}}, {filled.own: {"0": 11}})
     (batch,) = asked.read(partition)
     assert batch.column("headers").to_pylist() == [None, [{"key": "a", "value": b"b"}, {"key": "c", "value": None}]]
+
+
+def test_partition_that_is_not_there_is_told_once(filled: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    """A stream asks several times a second."""
+    given = {"kafka.bootstrap.servers": filled.servers, "assign": f'{{"{filled.own}": [0, 7]}}'}
+    asked = KafkaStreamReader(SourceOptions.parse(given, is_stream=True))
+    with caplog.at_level(logging.WARNING, "aioproducer.spark"):
+        for _ in range(3):
+            assert asked.latestOffset() == {filled.own: {"0": 10}}
+    assert caplog.messages == [f"assign: topic '{filled.own}' has no partition 7, which is left out"]
