@@ -18,11 +18,12 @@ from aioproducer import (
     MetricKind,
     Producer,
     ProducerOptions,
+    RecordTooLargeError,
 )
 from aioproducer._native.measures import OTHER_TOPICS, TIMES, Histogram, LatencyHistogram, Measures
 from aioproducer._network.context import MAX_NODE_ROWS, NodeCounters
 from aioproducer._producer.metric_groups import NODE, OWN, PRODUCER, TOPIC
-from aioproducer._producer.producer_metrics import reason_not_read
+from aioproducer._producer.producer_metrics import MEANINGS, reason_not_read
 from aioproducer.metrics import ProducerStatistics
 from aioproducer.testing import ApiKey, ErrorCode, FakeCluster, Where
 from docs.generate_metrics import names_of_kafka
@@ -222,6 +223,18 @@ async def test_retries_errors_and_throttling_are_counted() -> None:
     assert value(metrics, TOPIC, "record-error-total", topic="orders") == 1
     assert value(metrics, PRODUCER, "record-error-total") == 1
     assert value(metrics, PRODUCER, "produce-throttle-time-max") == 700
+
+
+async def test_record_that_a_call_refuses_is_no_error_here(cluster: FakeCluster) -> None:
+    """Java counts it; MEANINGS and docs/how-to/observe.md say so."""
+    async with Producer(cluster.bootstrap_servers, max_request_size=1_000) as producer:
+        await producer.partitions_for("orders")
+        with pytest.raises(RecordTooLargeError):
+            producer.send("orders", b"x" * 2_000)
+        metrics = producer.metrics()
+
+    assert value(metrics, PRODUCER, "record-error-total") == 0
+    assert "that a call refuses" in MEANINGS[PRODUCER, "record-error-total"]
 
 
 @in_virtual_time

@@ -54,6 +54,16 @@ def test_asyncio_program_of_the_page_delivers_at_sigterm(cluster: ThreadedFakeCl
     assert (code, written) == (0, f"{arrived} records delivered\n")
 
 
+def test_asyncio_program_ends_before_kubernetes_kills() -> None:
+    """Also without a broker: a start, or an `enqueue`, and then the end of the block."""
+    (worker,) = (match["code"] for match in PROGRAM.finditer(PAGE.read_text("utf-8")) if match["name"] == "worker.py")
+
+    times = re.findall(r"(?:max_block_ms|close_timeout_ms)=(\d+_000)", worker)
+
+    assert len(times) == 2
+    assert sum(map(int, times)) < 30_000
+
+
 def test_script_of_the_page_delivers_at_sigterm(cluster: ThreadedFakeCluster, tmp_path: Path) -> None:
     code, written, arrived = ended_by_sigterm("script.py", cluster, tmp_path)
 

@@ -1,4 +1,4 @@
-"""The files of docs/how-to/run_under_a_server.md, each run as it stands under its server.
+"""The files of docs/how-to/run_under_a_server.md, and Django's of common_questions.md, each run under its server.
 
 They are fenced with tildes, so that they are not run here, inside a test, as the other blocks are.
 """
@@ -22,6 +22,11 @@ from aioproducer.testing.kafka.server_properties import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs/how-to/run_under_a_server.md"
+QUESTIONS = ROOT / "docs/how-to/common_questions.md"
+FILE_OF_DJANGO = re.compile(
+    r"^~~~python\n# (?P<name>kafka\.py|asgi\.py)(?:, beside settings\.py| of Django)\n(?P<code>.*?)^~~~",
+    re.DOTALL | re.MULTILINE,
+)
 FILE = re.compile(r"^~~~python\n# (?P<name>\S+)\n(?P<code>.*?)^~~~", re.DOTALL | re.MULTILINE)
 PATIENCE_S = 60
 
@@ -66,7 +71,7 @@ def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
             print(output.read())  # shown if the test fails
 
 
-def post(port: int, path: str, order: bytes) -> bytes:
+def post(port: int, path: str, order: bytes, *, answer: int = http.HTTPStatus.CREATED) -> bytes:
     """Post an order as soon as the server listens."""
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -74,7 +79,7 @@ def post(port: int, path: str, order: bytes) -> bytes:
         try:
             connection.request("POST", path, order)
             response = connection.getresponse()
-            assert response.status == http.HTTPStatus.CREATED
+            assert response.status == answer
             return response.read()
         except ConnectionRefusedError:
             if time.monotonic() > until:
@@ -108,6 +113,16 @@ def test_gunicorn(files: Path, cluster: ThreadedFakeCluster) -> None:
     assert all_were_closed(files)
     assert offsets == list(range(before, before + 8))
     assert values(cluster)[before:] == [b"g%d" % number for number in range(8)]
+
+
+def test_gunicorn_without_brokers_answers_503(files: Path, cluster: ThreadedFakeCluster) -> None:
+    port, broker = free_ports(2)
+    app = (files / "app.py").read_text("utf-8")
+    (files / "app.py").write_text(app.replace(cluster.bootstrap_servers, f"127.0.0.1:{broker}"), "utf-8")
+    with running(files, "gunicorn", "app:app", "--bind", f"127.0.0.1:{port}", "--graceful-timeout", "3"):
+        post(port, "/", b"g", answer=http.HTTPStatus.SERVICE_UNAVAILABLE)
+
+    assert "cannot connect to bootstrap broker" in (files / "output").read_text()
 
 
 def test_celery(files: Path, cluster: ThreadedFakeCluster) -> None:
@@ -158,3 +173,50 @@ def test_uvicorn(files: Path, cluster: ThreadedFakeCluster) -> None:
     assert all_were_closed(files)
     assert offsets == list(range(before, before + 8))
     assert values(cluster)[before:] == [b"u%d" % number for number in range(8)]
+
+
+@pytest.fixture
+def shop(cluster: ThreadedFakeCluster, tmp_path: Path) -> Path:
+    """A Django project with the files of the page, whose view only enqueues, and a linger that no test waits for."""
+    package = tmp_path / "shop"
+    package.mkdir()
+    for match in FILE_OF_DJANGO.finditer(QUESTIONS.read_text("utf-8")):
+        code = match["code"].replace('"localhost:9092"', f'"{cluster.bootstrap_servers}", linger_ms=60_000')
+        (package / match["name"]).write_text(code, "utf-8")
+    (package / "settings.py").write_text('SECRET_KEY, ROOT_URLCONF, ALLOWED_HOSTS = "x", "shop.urls", ["*"]\n')
+    (package / "urls.py").write_text(
+        textwrap.dedent("""
+            import asyncio
+
+            from django.http import HttpResponse
+            from django.urls import path
+
+            from shop.kafka import producer
+
+
+            async def place_order(request):
+                await asyncio.to_thread(producer.enqueue, "orders", request.body)
+                return HttpResponse(status=201)
+
+
+            urlpatterns = [path("orders", place_order)]
+            """)
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param(["uvicorn", "--port"], id="uvicorn"),
+        pytest.param(["gunicorn", "--worker-class", "uvicorn.workers.UvicornWorker", "--bind"], id="gunicorn"),
+    ],
+)
+def test_asynchronous_django_delivers_at_sigterm(shop: Path, cluster: ThreadedFakeCluster, server: list[str]) -> None:
+    before, port = len(values(cluster)), free_ports(1)[0]
+    address = str(port) if server[0] == "uvicorn" else f"127.0.0.1:{port}"
+    with running(shop, *server, address, "shop.asgi:application"):
+        for number in range(5):
+            post(port, "/orders", b"d%d" % number)
+
+    assert values(cluster)[before:] == [b"d%d" % number for number in range(5)]
