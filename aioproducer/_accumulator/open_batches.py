@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from aioproducer._native.measures import Measures
     from aioproducer._native.memory import Chunk
     from aioproducer._timing.retry_backoff import RandomSource
-    from aioproducer._timing.timers import TimerHeap, Wakeup
+    from aioproducer._timing.timers import TimerHeap
+    from aioproducer._timing.wakeup import Wakeup
 
 SMALLEST_LIMIT: Final = SMALLEST_CHUNK // 2
 BATCHES_BEFORE_GROWTH: Final = 1000

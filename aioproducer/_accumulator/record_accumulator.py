@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aioproducer._accumulator.partition import Node
     from aioproducer._network.node_connection import NodeConnection
-    from aioproducer._timing.timers import Wakeup
+    from aioproducer._timing.wakeup import Wakeup
     from aioproducer.cluster import Cluster
 
 

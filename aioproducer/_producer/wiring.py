@@ -35,7 +35,8 @@ from aioproducer._sender.flush_waiters import FlushWaiters
 from aioproducer._sender.producer_id import ProducerIdFetcher
 from aioproducer._sender.sender import Sender
 from aioproducer._sender.settlement import Settlement
-from aioproducer._timing.timers import TimerHeap, Wakeup
+from aioproducer._timing.timers import TimerHeap
+from aioproducer._timing.wakeup import Wakeup
 from aioproducer._transactions.identity import identity_of
 from aioproducer.partitioners import native_hash
 

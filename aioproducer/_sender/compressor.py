@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioproducer._accumulator.partition import Batch, BatchOptions
     from aioproducer._accumulator.record_accumulator import RecordAccumulator
     from aioproducer._logs import EventLog
-    from aioproducer._timing.timers import Wakeup
+    from aioproducer._timing.wakeup import Wakeup
 
 IN_LOOP_BYTES: Final = 64 * 1024
 AT_ONCE: Final = 2

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from aioproducer._network.metadata_refresher import MetadataRefresher
     from aioproducer._sender.compressor import BatchCompressor
     from aioproducer._sender.settlement import Settlement
-    from aioproducer._timing.timers import Wakeup
+    from aioproducer._timing.wakeup import Wakeup
     from aioproducer.records import TopicPartition
 
 

@@ -7,7 +7,7 @@ import pytest
 from aioproducer._accumulator.partition import Batch, Node, Partition, Topic
 from aioproducer._accumulator.producer_identity import OwnPartitionIdentity, ProducerIdentity
 from aioproducer._accumulator.record_accumulator import ReadyNodes
-from aioproducer._timing.timers import Wakeup
+from aioproducer._timing.wakeup import Wakeup
 from tests.fakes.core_parts import CoreParts, EventNotes, values
 
 NO_WAKEUP = cast("Wakeup", EventNotes())

@@ -47,7 +47,7 @@ from tests.fakes.logs import EventList
 if TYPE_CHECKING:
     from aioproducer._network.node_connection import NodeConnection
     from aioproducer._producer.awaited_serializers import UnfinishedRecord
-    from aioproducer._timing.timers import Wakeup
+    from aioproducer._timing.wakeup import Wakeup
 
 
 class EventNotes:  # noqa: PLR0904  # one per event

@@ -24,7 +24,7 @@ from aioproducer._sender.produce_outcome import Policy
 from aioproducer._sender.sender import Sender
 from aioproducer._sender.settlement import Settlement
 from aioproducer._timing.retry_backoff import ExponentialBackoff
-from aioproducer._timing.timers import Wakeup
+from aioproducer._timing.wakeup import Wakeup
 from aioproducer.cluster import Cluster, PartitionView
 from aioproducer.errors import BrokerConnectionError, KafkaError
 from aioproducer.explanation import WaitReason, Why

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from aioproducer._timing.timers import LONGEST_SLEEP_S, TICK_S, TimerHeap, Wakeup
+from aioproducer._timing.timers import TICK_S, TimerHeap
+from aioproducer._timing.wakeup import LONGEST_SLEEP_S, Wakeup
 from tests.fakes.virtual_loop import in_virtual_time, virtual_loop
 
 
