@@ -1,6 +1,7 @@
 """A schema registry over HTTP: what the serializers and confluent's deserializers ask, and faults."""
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -21,6 +22,8 @@ class FakeSchemaRegistry:
         self.schemas: list[Body] = []
         self.subjects: dict[str, list[int]] = {}  # name -> ids, by version
         self.requests: list[str] = []
+        self.credentials: set[str] = set()
+        """As `user:password`."""
         self.fault: Callable[[], Answer | float | bytes] | None = None
         """Returns an answer instead, the seconds to wait first, or the bytes of a page."""
 
@@ -39,6 +42,8 @@ class FakeSchemaRegistry:
                 found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
                 body = await reader.readexactly(int(found[1])) if found else b"{}"
                 self.requests.append(f"{method} {target}")
+                if (basic := re.search(rb"authorization: Basic (\S+)", head, re.IGNORECASE)) is not None:
+                    self.credentials.add(base64.b64decode(basic[1]).decode())
                 writer.write(await self._answer(method, target, json.loads(body)))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

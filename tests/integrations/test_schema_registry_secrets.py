@@ -1,4 +1,4 @@
-"""Credentials that a schema registry says back."""
+"""Credentials for a schema registry: in its URL, in logs and errors, and as it says them back."""
 
 import base64
 import traceback
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 
-from aioproducer.integrations.schema_registry import ConfluentRegistry, SchemaRegistryError
+from aioproducer.integrations.schema_registry import ConfluentRegistry, Schema, SchemaRegistryError
 from tests.fakes.schema_registry import FakeSchemaRegistry
 
 
@@ -52,3 +52,24 @@ async def test_token_that_a_registry_says_back_is_hidden(registry: FakeSchemaReg
     with pytest.raises(SchemaRegistryError, match="error 40301: bad <hidden>"):
         await client.schema(1)
     await client.close()
+
+
+async def test_password_of_a_url_is_sent_and_not_logged(
+    registry: FakeSchemaRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = registry.url.replace("http://", "http://svc:s3%20cret@")
+    client = ConfluentRegistry(url)
+    with caplog.at_level("INFO"):
+        await client.schema_id("orders-value", Schema('"int"', "AVRO"), register=True, normalize=False)
+    await client.close()
+
+    assert registry.credentials == {"svc:s3 cret"}
+    assert "HTTP Request" in caplog.text
+    assert "s3" not in caplog.text
+
+
+def test_registry_that_is_refused_does_not_show_its_password() -> None:
+    with pytest.raises(ValueError, match="registry: url must be") as caught:
+        ConfluentRegistry("user:s3cret@registry:8081")
+
+    assert "s3cret" not in str(caught.value)

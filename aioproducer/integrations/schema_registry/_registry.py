@@ -358,17 +358,53 @@ def _made(conf: Mapping[str, object]) -> AsyncSchemaRegistryClient:
     """
     from confluent_kafka.schema_registry import AsyncSchemaRegistryClient  # noqa: PLC0415  # heavy, optional
 
-    urls = conf.get("url")
-    if not isinstance(urls, str):
-        raise TypeError(f"registry: url must be text, not {type(urls).__name__}")
-    if not all(url.strip().startswith(("http://", "https://")) for url in urls.split(",")):
-        raise ValueError("registry: url must be one or more URLs, http:// or https://, with commas between")
+    checked = _with_credentials_apart(conf)
+    timeout = checked.get("timeout", 0)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"registry: timeout must be a number of seconds, not {type(timeout).__name__}")
     try:
-        return AsyncSchemaRegistryClient(dict(conf))
+        return AsyncSchemaRegistryClient(checked)
     except TypeError as error:
         raise TypeError(f"registry: {error}") from error
     except Exception as error:  # such as OSError: there is no such certificate
-        raise ValueError(f"registry: {type(error).__name__}: {error}") from error
+        raise ValueError(f"registry: {type(error).__name__}: {error}{_files_of(checked)}") from error
+
+
+def _with_credentials_apart(conf: Mapping[str, object]) -> dict[str, object]:
+    """Return a configuration whose URLs have no user and password: httpx logs the URL of each request.
+
+    Raises:
+        TypeError, ValueError: the URLs are not valid.
+    """
+    urls = conf.get("url")
+    if not isinstance(urls, str):
+        raise TypeError(f"registry: url must be text, not {type(urls).__name__}")
+    parts = [urlsplit(url.strip()) for url in urls.split(",")]
+    if not all(each.scheme in {"http", "https"} and each.netloc for each in parts):
+        raise ValueError("registry: url must be one or more URLs, http:// or https://, with commas between")
+    for each in parts:
+        try:
+            _ = each.port
+        except ValueError as error:
+            raise ValueError("registry: the port of a url must be a number from 0 to 65535") from error
+    found = {each.netloc.rpartition("@")[0] for each in parts}
+    if found == {""}:
+        return dict(conf)
+    if len(found) > 1:
+        raise ValueError("registry: all URLs must have the same user and password, or none")
+    if conf.get("basic.auth.user.info"):
+        raise ValueError("registry: give user and password in url or as basic.auth.user.info, not both")
+    user, _, password = found.pop().partition(":")
+    apart = [each._replace(netloc=each.netloc.rpartition("@")[2]).geturl() for each in parts]
+    return {**conf, "url": ",".join(apart), "basic.auth.user.info": f"{unquote(user)}:{unquote(password)}"}
+
+
+def _files_of(conf: Mapping[str, object]) -> str:
+    """Return the files of a configuration, one of which cannot be used, for an error."""
+    files = [
+        f"{name}={conf[name]!r}" for name in sorted(conf) if name.startswith("ssl.") and name.endswith(".location")
+    ]
+    return f" (of {', '.join(files)})" if files else ""
 
 
 async def _answer(client: AsyncSchemaRegistryClient, what: str, asked: Awaitable[ResultT]) -> ResultT:
@@ -386,8 +422,35 @@ async def _answer(client: AsyncSchemaRegistryClient, what: str, asked: Awaitable
         text = f"{what}: the answer is not JSON; is the URL that of a schema registry?"
         failed = _failed(client, text, error, said="")
     except Exception as error:  # noqa: BLE001  # of httpx, or of the user's function for a token
-        failed = _failed(client, f"{what}: no answer of the registry: {type(error).__name__}: ", error, said=str(error))
+        if _is_of_their_client(error):  # an answer that it takes for a registry's
+            text = f"{what}: the answer is not that of a schema registry; is the URL right? {type(error).__name__}: "
+        else:
+            error = _telling(error)
+            text = f"{what}: no answer of the registry: {type(error).__name__}: "
+        failed = _failed(client, text, error, said=str(error))
     raise failed
+
+
+def _is_of_their_client(error: Exception) -> bool:
+    """Return whether confluent-kafka's own code has raised it, as where an answer is null or a list."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    return isinstance(error, AttributeError | KeyError | TypeError) and module.startswith("confluent_kafka.")
+
+
+def _telling(error: Exception) -> Exception:
+    """Return the error that says why: that of httpx may be a group, or have no text, as where TLS fails."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        elif str(found) and isinstance(found, Exception):
+            return found
+        else:
+            found = found.__cause__ or found.__context__
+    return error
 
 
 def _failed(client: AsyncSchemaRegistryClient, text: str, error: Exception, *, said: str) -> SchemaRegistryError:
