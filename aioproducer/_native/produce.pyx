@@ -30,7 +30,7 @@ Source: DefaultRecordBatch in Apache Kafka.
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int16_t, int32_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
 from aioproducer._native.append cimport BATCH_HEADER_SIZE, RecordBatchBuilder
@@ -90,19 +90,22 @@ def append_batches(list pieces not None, bytes glue not None, batches, bint flex
 cdef char* put_header(char* at, RecordBatchBuilder batch) except NULL:
     """Writes the header of a batch under its present identity."""
     cdef tuple identity = <tuple>batch.identity  # a named tuple, whose own unpacking is slow
+    cdef int16_t epoch
+    cdef int32_t sequence
     cdef char* covered = at + BYTES_TO_ATTRIBUTES  # by the checksum, with the records
     cdef char* end = covered
     if not isinstance(batch.identity, tuple) or len(identity) != IDENTITY_FIELDS:
         raise TypeError(f"identity must be a BatchIdentity, got {batch.identity!r}")
     if batch.start < 0 or batch.size < 0 or batch.start + batch.size > batch.chunk.capacity:
         raise ValueError(f"the records end at {batch.start + batch.size} of {batch.chunk.capacity} bytes")
+    epoch, sequence = identity[1], identity[2]  # one that does not fit is a defect: OverflowError
     end = put_int16(end, batch.compression | TRANSACTIONAL if identity[IS_TRANSACTIONAL] else batch.compression)
     end = put_int32(end, batch.count - 1)
     end = put_int64(end, batch.base_timestamp)
     end = put_int64(end, batch.max_timestamp)
     end = put_int64(end, identity[0])
-    end = put_int16(end, identity[1])
-    end = put_int32(end, identity[2])
+    end = put_int16(end, epoch)
+    end = put_int32(end, sequence)
     end = put_int32(end, batch.count)
     at = put_int64(at, 0)
     at = put_int32(at, BATCH_HEADER_SIZE - NOT_COUNTED_IN_LENGTH + batch.size)

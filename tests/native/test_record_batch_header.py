@@ -110,3 +110,13 @@ def test_header_without_an_identity_is_refused(identity: object) -> None:
 
     with pytest.raises(TypeError, match="identity must be a BatchIdentity"):
         encode_header(batch)
+
+
+@pytest.mark.parametrize("identity", [BatchIdentity(1, 2**15, 0, False), BatchIdentity(1, 0, 2**31, False)])
+def test_epoch_or_sequence_beyond_its_field_is_refused(identity: BatchIdentity) -> None:
+    """The four bytes of another sequence would be sent."""
+    batch = prepared_batch(RECORDS, 3)
+    batch.identity = identity
+
+    with pytest.raises(OverflowError):
+        encode_header(batch)
