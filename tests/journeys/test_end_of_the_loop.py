@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from aioproducer import BackgroundTaskDiedError, Producer, UndeliveredError
+from aioproducer import BackgroundTaskDiedError, Producer
 from aioproducer.testing import ApiKey, FakeCluster, Where
 from aioproducer.testing.fake_cluster import AnyFakeCluster
 from tests.fakes.logs import LogCapture
-from tests.fakes.producing import background_tasks, producing
-from tests.fakes.virtual_loop import in_virtual_time
+from tests.fakes.producing import background_tasks
 
 PRODUCE = Where(api=ApiKey.PRODUCE)
 API_VERSIONS = Where(api=ApiKey.API_VERSIONS)
@@ -87,7 +86,6 @@ def test_what_is_closed_as_the_loop_ends_is_not_warned_of(program: Program, caps
     "program, how",
     [
         (closes, "was closed because of CancelledError: "),
-        (leaves_a_cancelled_scope, "was closed: "),
         (never_closes, "was dropped without close()"),
     ],
 )
@@ -210,19 +208,3 @@ def test_tasks_that_are_cancelled_again_end(state: str) -> None:
         asyncio.run(program(cluster))
         KEPT.clear()
         gc.collect()
-
-
-@in_virtual_time
-async def test_cancelled_close_has_five_seconds_more() -> None:
-    async with producing(FakeCluster(1, topics={"orders": 1}), linger_ms=0) as (cluster, producer):
-        cluster.faults.stall(PRODUCE)
-        producer.send("orders", b"v")
-        closing = asyncio.create_task(producer.close(1_000))
-        await asyncio.sleep(1)
-        since = asyncio.get_running_loop().time()
-
-        background_tasks()["close"].cancel()
-
-        with pytest.raises(UndeliveredError):
-            await closing
-        assert asyncio.get_running_loop().time() - since < 6
